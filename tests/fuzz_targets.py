@@ -34,14 +34,12 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
-from distkeras_grid.model_parallel import messages as of_devices
+from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server import frames
-from distkeras_grid.parameter_server.array_channel import ArrayChannel
 from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.parameter_server.connection import TRANSITIONS
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
-    Close,
     Endpoint,
     FetchPart,
     Message,
@@ -130,8 +128,7 @@ def _decode(kind: type[Message], data: bytes) -> object:
 
 def _devices(data: bytes) -> object:
     ours, theirs = memory_pair()
-    with ArrayChannel(theirs, of_devices.VOCABULARY) as channel:
-        channel.proven = True
+    with ArrayChannel(theirs) as channel:
         if data:
             ours.send([memoryview(data)], 1.0)
         ours.finish_sending()
@@ -141,15 +138,14 @@ def _devices(data: bytes) -> object:
 def _device_frames() -> list[bytes]:
     found = []
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    for message, arrays in (
-        (of_devices.Welcome(), []),
-        (Close("FencedError", "no"), []),
-        (of_devices.Forward(layer="a", call=3), [array, array]),
+    for name, values, arrays in (
+        ("step", {}, []),
+        ("failure", {"error": "OSError", "text": "no"}, []),
+        ("forward", {"layer": "a", "number": 3}, [array, array.view(np.uint8)]),
     ):
         ours, theirs = memory_pair()
-        with ArrayChannel(ours, of_devices.VOCABULARY) as channel:
-            channel.proven = True
-            channel.send(message, arrays)
+        with ArrayChannel(ours) as channel:
+            channel.send(name, values, arrays)
             target = bytearray(4096)
             found.append(bytes(target[: theirs.receive_into(memoryview(target), 1.0)]))
     return found

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.rpc import Array
 from distkeras_grid.rows import ALIGNMENT
-
-#: float32
-Array = NDArray[np.float32]
 
 
 class UnitRange:

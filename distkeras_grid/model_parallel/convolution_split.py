@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.master_registry import RegistryAddress
-from distkeras_grid.model_parallel.tasks import SplitJob, run_device, run_master
+from distkeras_grid.model_parallel.base import ModelParallelTrainer
+from distkeras_grid.model_parallel.job import run_group
+from distkeras_grid.model_parallel.tasks import split_engine, split_module
 from distkeras_grid.model_parallel.time_model import Layers
-from distkeras_grid.rules import Rule, SequentialRule
-from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
-from distkeras_grid.trainers.arguments import check_tensorflow
-from distkeras_grid.trainers.base import Trainer
 from distkeras_grid.trainers.parameters import parameter
 
 if TYPE_CHECKING:
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.run_status import RunProgress
 
 
-class ConvolutionSplit(Trainer):
+class ConvolutionSplit(ModelParallelTrainer):
     """One model, whose convolutions several devices compute together.
 
     The first worker is the master. It has the rows, the model and the optimizer, and trains as
@@ -44,8 +41,7 @@ class ConvolutionSplit(Trainer):
     to the master's executor on any port.
     """
 
-    default_window: ClassVar[int] = 16
-    divides_model: ClassVar[bool] = True
+    elsewhere: ClassVar[str] = "convolutions"
 
     layers: Literal["auto", "all"] | Sequence[str] = parameter(
         default="auto",
@@ -54,18 +50,9 @@ class ConvolutionSplit(Trainer):
     )
 
     @property
-    def workers_asked(self) -> int:
-        """One worker trains: the master."""
-        return 1
-
-    @property
     def devices(self) -> int:
         """Number of tasks: the master and the others."""
         return self.num_workers or 0
-
-    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
-        """Return the rule: the center is the master's weights."""
-        return SequentialRule()
 
     def check_request(
         self,
@@ -75,7 +62,7 @@ class ConvolutionSplit(Trainer):
         """Refuse layers that cannot be divided, and more devices than task slots."""
         from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 
-        check_tensorflow(type(self).__name__)
+        self.check_group(self.num_workers)
         layers = self._layers()
         convolutions = find_convolutions(self.keras_model)
         if layers not in ("auto", "all"):
@@ -86,28 +73,15 @@ class ConvolutionSplit(Trainer):
                 "ConvolutionSplit needs a model with a convolution that can be divided. Received: "
                 f"{whole or 'a model without convolutions'}. Train it with another trainer."
             )
-        spark, wanted = active_session(), self.num_workers
-        raise_or_collect([check_slots(stable_slot_count(spark, wanted), wanted)])
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and devices to the end; see `Trainer.execute`."""
         count = self.num_workers or stable_slot_count(active_session(), None)
-
-        def plan(guide: RegistryAddress) -> SplitJob:
-            return SplitJob(guide=guide, count=count, spec=prepared.spec, layers=self._layers())
-
-        return run_devices(prepared, progress, count, plan, run_master, run_device)
+        return run_group(
+            prepared, progress, count, partial(split_engine, self._layers()), split_module
+        )
 
     def _layers(self) -> Layers:
         if self.layers == "auto":
             return "auto"
         return "all" if self.layers == "all" else tuple(self.layers)
-
-    def check(self) -> None:
-        """Refuse what does not go with devices, and what `TrainerConfig.check` refuses."""
-        super().check()
-        if self.jit is True:
-            raise ConfigurationError(
-                "XLA cannot compile a model whose convolutions other devices compute. "
-                "Received: jit=True. Leave it out."
-            )

@@ -23,12 +23,8 @@ from itertools import accumulate, pairwise
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.frozen_struct import FrozenStruct
-from distkeras_grid.model_parallel.schedule import (
-    bubble_share,
-    in_flight,
-    one_forward_one_backward,
-    timetable,
-)
+from distkeras_grid.model_parallel.schedule import in_flight, predicted_bubble
+from distkeras_grid.model_parallel.time_model import text_table
 from distkeras_grid.spark.memory import VECTORS
 
 
@@ -77,9 +73,8 @@ class Placement(FrozenStruct, frozen=True):
     @property
     def bubble(self) -> float:
         """Predicted share of the time in which stages wait, without the time on the line."""
-        schedule = one_forward_one_backward(len(self.stages), self.micro_batches)
-        times = ([s.forward for s in self.stages], [s.backward for s in self.stages])
-        return bubble_share(timetable(schedule, *times))
+        times = [stage.forward for stage in self.stages], [stage.backward for stage in self.stages]
+        return predicted_bubble(*times, self.micro_batches)
 
     def table(self) -> list[str]:
         r"""Return the placement as lines of text.
@@ -106,9 +101,8 @@ class Placement(FrozenStruct, frozen=True):
             )
             for number, stage in enumerate(self.stages)
         ]
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
         return [
-            *(_line(row, widths) for row in (heads, *rows)),
+            *text_table(heads, rows),
             f"Stages wait {self.bubble:.0%} of the time (predicted): {len(self.stages)} stages, "
             f"{self.micro_batches} micro-batches.".replace("%", " %"),
         ]
@@ -213,9 +207,3 @@ def _placement(
             "more micro-batches or a smaller batch, or give each worker more memory."
         )
     return placement
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
-    right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
-    return "  ".join([*left, *right]).rstrip()

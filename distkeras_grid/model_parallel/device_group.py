@@ -1,142 +1,261 @@
-"""The devices that are connected to a master."""
+"""The devices of a model's master, and its engine while they are there.
+
+A device that is lost ends the attempt of all: the whole group is started again, and goes on from
+the last window that the server has.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
 
-from distkeras_grid.errors import FencedError, RefusedError
-from distkeras_grid.model_parallel.device_connection import DeviceConnection
-from distkeras_grid.parameter_server.array_channel import ArrayChannel
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.base import State
+from distkeras_grid.errors import ServerUnreachableError, StartTimeoutError
+from distkeras_grid.model_parallel.rpc import Answer, Array, Device
+from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.spec import LimitsSpec
+from distkeras_grid.weights import Vector
 
 
 class DeviceGroup:
-    """Devices by their numbers, as they connect and disconnect.
+    """The devices of an attempt, numbered from 1; a context manager, which releases them.
 
-    Each device holds a part of the model. Once all are there, one that is lost stays lost: when it
-    connects again, its part is as it was before the training.
+    `count`: number of tasks, the master included.
     """
 
-    #: Whether devices keep nothing between two requests, so that a lost one may come back.
-    stateless: ClassVar[bool] = False
-
-    def __init__(self, expected: int, tell: Callable[[str], None] = lambda _: None) -> None:
-        self._expected = expected
-        self._tell = tell
-        self._changed = threading.Condition(threading.RLock())
-        self._lines: dict[int, DeviceConnection] = {}
+    def __init__(self, count: int, limits: LimitsSpec) -> None:
+        self.count = count
+        self._limits = limits
+        self._changed = threading.Condition()
+        self._devices: dict[int, Device] = {}
+        self._trains = False
         self._moved = 0
-        self._attempts: dict[int, int] = {}
-        self._complete = False
-        self._gone = False
+        self.lost: str | None = None
 
-    def authorize(self, number: int, attempt: int) -> None:
-        """Refuse a device that may not join."""
-        with self._changed:
-            newest = self._attempts.get(number, attempt)
-            if attempt < newest:
-                raise FencedError(
-                    f"Attempt {newest} of device {number} has taken its place. Received: attempt "
-                    f"{attempt}. Nothing needs to be done; this one ends."
-                )
-            self._attempts[number] = attempt
-            late = self._complete and not self.stateless
-        if late:
-            # Its older connection may look alive for a while.
-            self.drop(number, "it has begun anew, without the weights that it had")
-            raise RefusedError(
-                f"Device {number} held a part of the model, and has begun anew. Received: attempt "
-                f"{attempt}. The master gives up its own attempt; wait for the next one."
-            )
+    def __enter__(self) -> DeviceGroup:
+        return self
 
-    def join(self, number: int, channel: ArrayChannel, attempt: int = 0) -> None:
-        """Take a device in."""
-        self.authorize(number, attempt)
-        self.drop(number, "the device has connected again")
-        line = DeviceConnection(number, channel, self._lost)
-        with self._changed:
-            self._lines[number] = line
-            self._changed.notify_all()
-            text = f"Device {number} is there again." if self._complete else ""
-        self._say(text)
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is None:
+            self.release()
+        for device in self._devices.values():
+            device.drop("the master's attempt has failed")
 
-    def line(self, number: int) -> DeviceConnection:
-        """Return the connection to a device."""
+    def release(self) -> None:
+        """Let all devices end, because the master needs them no more."""
         with self._changed:
-            connection = self._lines.get(number)
-        if connection is None:
-            raise ConnectionResetError(f"device {number} is lost")
-        return connection
-
-    def drop(self, number: int, why: str) -> None:
-        """End the connection to a device, if there is one, and report `why`."""
-        with self._changed:
-            line = self._lines.get(number)
-        if line is not None:
-            line.drop(why)
-
-    def disconnect_late(self, why: str) -> list[int]:
-        """End the connections to the devices that owe an answer; return their numbers."""
-        with self._changed:
-            late = sorted(number for number, line in self._lines.items() if line.waits)
-        for number in late:
-            self.drop(number, why)
-        return late
-
-    def wait_for_all(self, seconds: float) -> int:
-        """Wait until all devices are connected; return how many are, the master included."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.count == self._expected, seconds)
-            self._complete = self.count == self._expected
-            return self.count
+            devices, self._devices = self._devices.values(), {}
+        for device in devices:
+            device.release()
+            self._moved += device.moved
 
     @property
-    def count(self) -> int:
-        """Number of connected devices, the master included."""
-        with self._changed:
-            return 1 + len(self._lines)
-
-    @property
-    def missing(self) -> list[int]:
-        """Numbers of the devices that are not connected."""
-        with self._changed:
-            return [number for number in range(1, self._expected) if number not in self._lines]
-
-    @property
-    def lost(self) -> bool:
-        """Whether a device was lost since all were there."""
-        with self._changed:
-            return self._gone
+    def others(self) -> range:
+        """Numbers of the devices, without the master's."""
+        return range(1, self.count)
 
     @property
     def moved(self) -> int:
         """Bytes to and from all devices so far."""
-        with self._changed:
-            return self._moved + sum(line.moved for line in self._lines.values())
+        return self._moved + sum(device.moved for device in self._devices.values())
 
-    def close(self, *, released: bool = True) -> None:
-        """Leave all devices."""
-        with self._changed:
-            lines, self._lines = list(self._lines.values()), {}
-            self._moved += sum(line.moved for line in lines)
-        for line in lines:
-            if released:
-                line.finish()
-            else:
-                line.drop("the master's attempt has failed")
+    @property
+    def seconds(self) -> float | None:
+        """How long a device may take for an answer [s]; None for no limit."""
+        return self._limits.round_timeout if self._trains else self._limits.start_timeout
 
-    def _lost(self, line: DeviceConnection, why: str) -> None:
+    def admit(self, number: int, channel: ArrayChannel) -> None:
+        """Take a device in, once."""
         with self._changed:
-            if self._lines.get(line.number) is not line:
+            if number not in self.others or number in self._devices:
+                channel.close()
                 return
-            self._moved += line.moved
-            del self._lines[line.number]
-            self._gone = self._gone or self._complete
-            text = f"Device {line.number} is lost: {why}." if self._complete else ""
-        self._say(text)
+            self._devices[number] = Device(number, channel, self._lose)
+            self._changed.notify_all()
 
-    def _say(self, text: str) -> None:
-        """Report a line, outside the lock: the report needs a connection."""
-        if text:
-            self._tell(text)
+    def wait_for_all(self) -> None:
+        """Wait until all devices are connected."""
+        limit = self._limits.start_timeout
+        with self._changed:
+            if self._changed.wait_for(lambda: len(self._devices) + 1 == self.count, limit):
+                return
+            missing = [number for number in self.others if number not in self._devices]
+        raise StartTimeoutError(
+            f"The master has waited {limit:g} s for {self.count - 1} devices. Missing: {missing}. "
+            "Look at their tasks, or allow more (start_timeout)."
+        )
+
+    def begin_training(self) -> None:
+        """Give answers the time of the training from now on; all devices have compiled."""
+        self._trains = True
+
+    def call(
+        self, device: int, method: str, /, *arrays: NDArray[Any], answers: int = 1, **values: Any
+    ) -> list[Future[Answer]]:
+        """Call a method of a device's module; return its answers."""
+        return self._devices[device].call(method, arrays, values, answers)
+
+    def each(
+        self, method: str, arrays: Sequence[NDArray[Any]] | None = None, **values: Any
+    ) -> list[list[Any]]:
+        """Call a method of all devices, each with its array; return the arrays of each answer."""
+        futures = []
+        for number in self.others:
+            own = () if arrays is None else (arrays[number - 1],)
+            futures += self.call(number, method, *own, **values)
+        return [self.result(future)[1] for future in futures]
+
+    def result(self, future: Future[Answer]) -> Answer:
+        """Wait for an answer."""
+        try:
+            return future.result(self.seconds)
+        except TimeoutError:
+            raise self.late() from None
+        except ConnectionError as error:
+            raise self._ended(error) from error
+
+    def late(self) -> ServerUnreachableError:
+        """Drop the devices that owe an answer, and return the error that names them."""
+        limit = "round_timeout" if self._trains else "start_timeout"
+        why = f"no answer for {self.seconds:g} s ({limit})"
+        for device in [each for each in self._devices.values() if each.waits]:
+            device.drop(why)
+        return self._ended(TimeoutError(why))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Raise what ends the attempt, if a device is lost within the context."""
+        import tensorflow as tf
+
+        try:
+            yield
+        # TensorFlow wraps the error of a Python function that it has called in one of its own.
+        except (OSError, tf.errors.OpError) as error:
+            if self.lost is None:
+                raise
+            raise self._ended(error) from error
+
+    def _ended(self, error: Exception) -> ServerUnreachableError:
+        return ServerUnreachableError(
+            f"{self.lost or error} Its steps since the last window are lost with it; another "
+            "attempt goes on from that window."
+        )
+
+    def _lose(self, device: Device, why: str) -> None:
+        with self._changed:
+            if self._devices.get(device.number) is device:
+                self.lost = self.lost or f"Device {device.number} is lost: {why}."
+
+
+class GroupEngine:
+    """The engine of a master: that of its own part, with the states of its devices.
+
+    `names`: of the parts on the devices, if they keep weights and take steps; see `RemoteModule`.
+    All other attributes are those of the engine of the master's part.
+    """
+
+    def __init__(self, engine: Any, group: DeviceGroup, names: Sequence[str] = ()) -> None:
+        self._engine, self._group, self._names = engine, group, names
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the engine; a method raises what ends the attempt."""
+        attribute = getattr(self._engine, name)
+        if not callable(attribute):
+            return attribute
+
+        def method(*arguments: Any, **options: Any) -> Any:
+            with self._group.watched():
+                return attribute(*arguments, **options)
+
+        return method
+
+    def warm_up(self, *arguments: Any) -> float:
+        """Compile on all devices; see `ModelEngine`."""
+        with self._group.watched():
+            seconds: float = self._engine.warm_up(*arguments)
+        self._group.begin_training()
+        return seconds
+
+    def set_schedule_offset(self, steps: int) -> None:
+        """Let the schedules of all parts go on after `steps` batches; see `Engine`."""
+        self._engine.set_schedule_offset(steps)
+        self._each("set_schedule_offset", steps=steps)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate of all parts."""
+        self._engine.set_learning_rate(value)
+        self._each("set_rate", value=value)
+
+    def state(self) -> State:
+        """Return copies of everything but the weights that training changes."""
+        states = self._each("get_state")
+        return {
+            **self._engine.state(),
+            **{name: packed for name, (packed,) in zip(self._names, states, strict=True)},
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        self._engine.restore(state)
+        self._each("put_state", [np.asarray(state[name]) for name in self._names])
+
+    def outcome(self) -> State:
+        """Return the engine's outcome; nothing where no process has the whole model."""
+        outcome: State = {} if self._names else self._engine.outcome()
+        return outcome
+
+    def _each(self, method: str, *arrays: Any, **values: Any) -> list[list[Any]]:
+        return self._group.each(method, *arrays, **values) if self._names else []
+
+
+#: Where a part's variables are in the whole vector, ``(start, stop)`` for each.
+Places = tuple[tuple[int, int], ...]
+
+
+def places(model: Any, part: Any) -> Places:
+    """Return where the weights of a part are in the flat vector of the whole model."""
+    from itertools import pairwise
+
+    from distkeras_grid.engine.keras_model import model_variables, weight_layout
+
+    sizes = [variable.size for variable in weight_layout(model).variables]
+    bounds = pairwise(np.cumsum([0, *sizes]).tolist())
+    known: Mapping[int, tuple[int, int]] = {
+        id(variable): bound
+        for variable, bound in zip(model_variables(model).all, bounds, strict=True)
+    }
+    return tuple(known[id(variable)] for variable in model_variables(part).all)
+
+
+def gather(vector: Vector, places: Places) -> Vector:
+    """Return a part's own vector from the whole one.
+
+    Examples
+    --------
+    >>> gather(np.arange(6, dtype=np.float32), ((4, 6), (0, 1))).tolist()
+    [4.0, 5.0, 0.0]
+    """
+    parts: list[Array] = [vector[start:stop] for start, stop in places]
+    return np.concatenate(parts)
+
+
+def scatter(part: Vector, places: Places, vector: Vector) -> None:
+    """Write a part's own vector into the whole one.
+
+    Examples
+    --------
+    >>> vector = np.zeros(6, np.float32)
+    >>> scatter(np.array([4, 5, 1], np.float32), ((4, 6), (0, 1)), vector)
+    >>> vector.tolist()
+    [1.0, 0.0, 0.0, 0.0, 4.0, 5.0]
+    """
+    begin = 0
+    for start, stop in places:
+        vector[start:stop] = part[begin : begin + stop - start]
+        begin += stop - start

@@ -1,8 +1,6 @@
 """The master's side of divided convolutions: assigns the units, and joins the results.
 
-Who computes what is measured and planned once, before the first batch. If a device is lost, only
-its open requests are lost: kernels, optimizer and data are with the master, which computes the
-missing parts itself until the device is there again.
+Who computes what is measured and planned once, before the first batch.
 """
 
 from __future__ import annotations
@@ -11,26 +9,18 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
-from distkeras_grid.model_parallel.arithmetic import Array, UnitRange
-from distkeras_grid.model_parallel.device_connection import Answer, DeviceConnection
+from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.model_parallel.arithmetic import UnitRange
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.messages import (
-    Backward,
-    Echo,
-    Forward,
-    ForwardResult,
-    InputGradient,
-    KernelGradient,
-)
 from distkeras_grid.model_parallel.proportional_split import divide, ranges
+from distkeras_grid.model_parallel.rpc import Answer, Array
 from distkeras_grid.model_parallel.time_model import (
     Layers,
     NetworkLink,
@@ -45,9 +35,6 @@ from distkeras_grid.rows import aligned_empty
 OBSERVATIONS = 5
 #: Bytes of the array that is sent back and forth to measure the line; larger than TCP's buffers.
 ECHO_BYTES = 4 << 20
-#: Seconds that a device may take for an answer, in addition to `PATIENCE` times what is expected.
-PATIENCE_SECONDS = 10.0
-PATIENCE = 20.0
 
 
 @dataclass
@@ -62,10 +49,8 @@ class _Pass:
     forward: dict[int, float] = field(default_factory=dict)
     backward: dict[int, float] = field(default_factory=dict)
     gradients: dict[int, Future[Answer]] = field(default_factory=dict)
-    # The connections to the devices that have kept the input and their kernel.
-    holders: dict[int, DeviceConnection] = field(default_factory=dict)
     own: Array | None = None
-    arrays: tuple[Array, Array, Array] | None = None
+    backward_began: bool = False
 
     @property
     def others(self) -> list[int]:
@@ -73,39 +58,28 @@ class _Pass:
         return [device for device, units in enumerate(self.units) if device and units]
 
     def pace(self, device: int) -> UnitTime | None:
-        """Return how long a device took for a unit; None if it has not answered."""
-        if device not in self.forward or device not in self.backward:
-            return None
+        """Return how long a device took for a unit; None if it has none."""
         units = len(self.units[device])
+        if not units:
+            return None
         # A clock that does not move would make a device infinitely fast.
         forward, backward = (max(each[device], 1e-9) for each in (self.forward, self.backward))
         return UnitTime(forward=forward / units, backward=backward / units)
 
 
-class Devices(DeviceGroup):
-    """The master and the other devices, as one device that computes convolutions.
+class Devices:
+    """The master and the devices of its group, as one device that computes convolutions.
 
     `layers`: layers that may be divided.
-    `start_seconds`: how long a measurement may take [s].
     """
 
-    stateless = True
-
     def __init__(
-        self,
-        layers: Sequence[Convolution],
-        count: int,
-        batch: int,
-        which: Layers = "auto",
-        tell: Callable[[str], None] = lambda _: None,
-        *,
-        start_seconds: float = 300.0,
+        self, layers: Sequence[Convolution], group: DeviceGroup, batch: int, which: Layers = "auto"
     ) -> None:
-        super().__init__(count, tell)
         self._layers = {layer.name: layer for layer in layers}
+        self._group = group
         self._batch = batch
         self._which: Layers = which
-        self._patience = start_seconds
         self._passes: dict[tuple[str, int], _Pass] = {}
         self._newest: dict[str, int] = {}
         self._numbers = itertools.count(1)
@@ -113,25 +87,24 @@ class Devices(DeviceGroup):
         # differ: the first are for divided layers, the second is for whole ones.
         self._paces: dict[str, list[UnitTime | None]] = {}
         self._alone: dict[str, UnitTime | None] = {}
-        self._link = NetworkLink(bandwidth=float("inf"))
+        self.link = NetworkLink(bandwidth=float("inf"))
         self._overheads: dict[str, float] = {}
-        self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
+        self._shares: dict[str, tuple[int, ...]] = {}
         self.plan = SplitPlan(layers=())
+        self.disable_splitting()
 
     # Decisions
 
     def measure(self) -> SplitPlan:
-        """Measure the line and the layers, on all devices at once and on the master; then plan.
+        """Measure the link and the layers, on all devices at once and on the master; then plan.
 
         Devices on one machine slow each other down, so a layer that is divided is measured on all
         at the same time, and a whole one on the master while the others wait.
         """
-        self._link = self._measured_link()
+        self.link = self._measured_link()
         random = np.random.default_rng(0)
         for name, layer in self._layers.items():
-            with self._changed:
-                present = [1.0, *(float(d in self._lines) for d in range(1, self._expected))]
-                self._shares[name] = divide(layer.units, present)
+            self._shares[name] = divide(layer.units, [1.0] * self._group.count)
             shapes = (
                 (self._batch, *layer.input_shape),
                 layer.kernel_shape(layer.units),
@@ -139,13 +112,12 @@ class Devices(DeviceGroup):
             )
             x, kernel, dy = (random.standard_normal(shape, np.float32) for shape in shapes)
             seconds, paces = self._timed_passes(name, x, kernel, dy)
-            self._note_overhead(layer, seconds, paces)
+            expected = divided_seconds(layer, self._batch, self._shares[name], paces, self.link)
+            self._overheads[name] = max(0.0, seconds - expected)
             self._shares[name] = self._all_mine(layer)
             _, (self._alone[name], *_) = self._timed_passes(name, x, kernel, dy)
             self._paces[name] = [paces[0] or self._alone[name], *paces[1:]]
         self.apply_plan(self._planned())
-        slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
-        self._patience = PATIENCE_SECONDS + PATIENCE * slowest
         return self.plan
 
     def _timed_passes(
@@ -160,35 +132,18 @@ class Devices(DeviceGroup):
             self.backward(name, number, x, kernel, dy)
             self.kernel_gradient(name, number)
             taken.append(time.perf_counter() - clock)
-            paces.append([this.pace(device) for device in range(self._expected)])
+            paces.append([this.pace(device) for device in range(self._group.count)])
         medians = [_median(each) for each in zip(*paces[1:], strict=True)]
         return statistics.median(taken[1:]), medians
 
-    def _note_overhead(
-        self, layer: Convolution, seconds: float, paces: Sequence[UnitTime | None]
-    ) -> None:
-        """Note how much longer a measured pass took than computing and sending alone."""
-        shares = self._shares[layer.name]
-        if any(units and pace is None for units, pace in zip(shares, paces, strict=True)):
-            return
-        expected = divided_seconds(layer, self._batch, shares, paces, self._link)
-        self._overheads[layer.name] = max(0.0, seconds - expected)
-
     def apply_plan(self, plan: SplitPlan) -> None:
         """Divide as a plan says, from the next pass of each layer on."""
-        with self._changed:
-            self.plan = plan
-            self._shares |= {layer.layer: layer.shares for layer in plan.layers}
-
-    @property
-    def link(self) -> NetworkLink:
-        """The measured connection to the devices."""
-        return self._link
+        self.plan = plan
+        self._shares |= {layer.layer: layer.shares for layer in plan.layers}
 
     def disable_splitting(self) -> None:
         """Compute everything on the master, until `divide_again`."""
-        with self._changed:
-            self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
+        self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
 
     def divide_again(self, baseline_seconds: float, through: float) -> SplitPlan:
         """Divide as planned, unless a batch of the model as it is takes no longer.
@@ -209,7 +164,7 @@ class Devices(DeviceGroup):
             list(self._layers.values()),
             self._batch,
             self._paces,
-            self._link,
+            self.link,
             which=self._which,
             rest=rest,
             baseline_seconds=baseline_seconds,
@@ -218,25 +173,22 @@ class Devices(DeviceGroup):
         )
 
     def _all_mine(self, layer: Convolution) -> tuple[int, ...]:
-        return (layer.units, *[0] * (self._expected - 1))
+        return (layer.units, *[0] * (self._group.count - 1))
 
     def _measured_link(self) -> NetworkLink:
-        with self._changed:
-            lines = list(self._lines.values())
-        if not lines:
-            return self._link
+        others = len(self._group.others)
+        if not others:
+            return self.link
         small, large = np.zeros(1, np.float32), np.zeros(ECHO_BYTES // 4, np.float32)
-        latency = statistics.median(self._echo(lines, small) for _ in range(OBSERVATIONS)) / 2
-        self._echo(lines, large)
-        seconds = statistics.median(self._echo(lines, large) for _ in range(OBSERVATIONS))
-        moved = 2 * ECHO_BYTES * len(lines)
+        latency = statistics.median(self._echo(small) for _ in range(OBSERVATIONS)) / 2
+        self._echo(large)
+        seconds = statistics.median(self._echo(large) for _ in range(OBSERVATIONS))
+        moved = 2 * ECHO_BYTES * others
         return NetworkLink(bandwidth=moved / max(seconds - 2 * latency, 1e-9), latency=latency)
 
-    def _echo(self, lines: Sequence[DeviceConnection], array: Array) -> float:
+    def _echo(self, array: Array) -> float:
         clock = time.perf_counter()
-        asked = [(line, line.ask(Echo(), [array])[0]) for line in lines]
-        for line, future in asked:
-            self._answer(line.number, future, Echo, array.shape)
+        self._group.each("echo", [array] * len(self._group.others))
         return time.perf_counter() - clock
 
     # Passes through a layer
@@ -247,31 +199,31 @@ class Devices(DeviceGroup):
         `x`: input of the layer, shape ``(rows, *spatial, channels)``.
         """
         layer = self._layers[name]
-        with self._changed:
-            this = _Pass(next(self._numbers), ranges(self._shares[name]))
-            lines = {device: self._lines.get(device) for device in this.others}
-            self._remember(name, this)
-        this.holders = {device: line for device, line in lines.items() if line is not None}
-        request = Forward(layer=name, call=this.number)
+        this = _Pass(next(self._numbers), ranges(self._shares[name]))
+        self._remember(name, this)
         asked = {
-            device: line.ask(request, _operands(layer, this.units[device], x, kernel))[0]
-            for device, line in this.holders.items()
+            device: self._group.call(
+                device,
+                "forward",
+                *_operands(layer, this.units[device], x, kernel),
+                layer=name,
+                number=this.number,
+            )[0]
+            for device in this.others
         }
-        own = self._own_output(layer, this, x, kernel)
-        if own is not None and not this.others:
+        own = None
+        if this.units[0]:
+            clock = time.perf_counter()
+            own = UnitRange(layer, *_operands(layer, this.units[0], x, kernel)).output()
+            this.forward[0] = time.perf_counter() - clock
+        if own is not None and not asked:
             return own, this.number
         y = aligned_empty((len(x), *layer.output_shape))
         if own is not None:
             y[..., layer.output_part(this.units[0])] = own
-        for device in this.others:
-            units = this.units[device]
-            shape = (len(x), *layer.output_shape[:-1], len(units) * layer.unit_channels)
-            part = None
-            if device in asked:
-                part = self._answer(device, asked[device], ForwardResult, shape, this.forward)
-            if part is None:
-                part = UnitRange(layer, *_operands(layer, units, x, kernel)).output()
-            y[..., layer.output_part(units)] = part
+        for device, future in asked.items():
+            part = y[..., layer.output_part(this.units[device])]
+            part[:] = self._answer(device, future, part.shape, this.forward)
         return y, this.number
 
     def backward(self, name: str, number: int, x: Array, kernel: Array, dy: Array) -> Array | None:
@@ -281,25 +233,37 @@ class Devices(DeviceGroup):
         gradient is sent.
         """
         layer = self._layers[name]
-        with self._changed:
-            # If a layer is called several times in a batch, only its newest pass is kept.
-            this = self._passes.get((name, number)) or _Pass(number, ranges(self._shares[name]))
-            this.arrays = x, kernel, dy
-            self._passes[name, number] = this
-        first = self._ask_gradients(layer, this)
-        dx = self._own_gradients(layer, this)
+        # If a layer is called several times in a batch, only its newest pass is kept.
+        this = self._passes.get((name, number)) or _Pass(number, ranges(self._shares[name]))
+        self._passes[name, number] = this
+        this.backward_began = True
+        first = {}
         for device in this.others:
-            if not layer.input_gradient:
-                break
+            # A copy: TensorFlow may reuse the memory before the array is sent.
+            arrays = [np.array(dy[..., layer.output_part(this.units[device])])]
+            if self._newest[name] != number:
+                # A device keeps only the newest pass of a layer.
+                arrays += _operands(layer, this.units[device], x, kernel)
+            first[device], this.gradients[device] = self._group.call(
+                device, "backward", *arrays, answers=2, layer=name, number=number
+            )
+        dx = None
+        if this.units[0]:
+            clock = time.perf_counter()
+            part = UnitRange(layer, *_operands(layer, this.units[0], x, kernel))
+            own = dy[..., layer.output_part(this.units[0])]
+            dx = part.input_gradient(own) if layer.input_gradient else None
+            this.own = part.kernel_gradient(own)
+            this.backward[0] = time.perf_counter() - clock
+            if dx is not None and first:
+                dx = _added(layer, None, dx, this.units[0], x.shape)
+        for device, future in first.items():
             units = this.units[device]
-            part = None
-            if device in first:
-                shape = x[..., layer.input_part(units)].shape
-                part = self._answer(device, first[device], InputGradient, shape, this.backward)
-            if part is None:
-                a, b, c = self._parts(layer, this, device)
-                part = UnitRange(layer, a, b).input_gradient(c)
-            dx = _added(layer, dx, part, units, x.shape)
+            if not layer.input_gradient:
+                continue
+            shape = x[..., layer.input_part(units)].shape
+            theirs = self._answer(device, future, shape, this.backward)
+            dx = _added(layer, dx, theirs, units, x.shape)
         return dx
 
     def kernel_gradient(self, name: str, number: int) -> Array:
@@ -310,99 +274,37 @@ class Devices(DeviceGroup):
         gradient = aligned_empty(layer.kernel_shape(layer.units))
         if this.own is not None:
             gradient[layer.kernel_part(this.units[0])] = this.own
-        for device in this.others:
+        for device, future in this.gradients.items():
             units = this.units[device]
-            part = None
-            if device in this.gradients:
-                shape = layer.kernel_shape(len(units))
-                future = this.gradients[device]
-                part = self._answer(device, future, KernelGradient, shape, this.backward)
-            if part is None:
-                a, b, c = self._parts(layer, this, device)
-                part = UnitRange(layer, a, b).kernel_gradient(c)
+            shape = layer.kernel_shape(len(units))
+            part = self._answer(device, future, shape, this.backward)
             gradient[layer.kernel_part(units)] = part
         return gradient
-
-    def _own_output(self, layer: Convolution, this: _Pass, x: Array, kernel: Array) -> Array | None:
-        if not this.units[0]:
-            return None
-        clock = time.perf_counter()
-        y = UnitRange(layer, *_operands(layer, this.units[0], x, kernel)).output()
-        this.forward[0] = time.perf_counter() - clock
-        return y
-
-    def _own_gradients(self, layer: Convolution, this: _Pass) -> Array | None:
-        """Compute the master's gradients; return its part of the input's."""
-        if not this.units[0]:
-            return None
-        clock = time.perf_counter()
-        x, kernel, dy = self._parts(layer, this, 0)
-        part = UnitRange(layer, x, kernel)
-        dx = part.input_gradient(dy) if layer.input_gradient else None
-        this.own = part.kernel_gradient(dy)
-        this.backward[0] = time.perf_counter() - clock
-        if dx is None or this.arrays is None or not this.others:
-            return dx
-        return _added(layer, None, dx, this.units[0], this.arrays[0].shape)
 
     def _remember(self, name: str, this: _Pass) -> None:
         """Keep a pass for its gradients; the one before may have had none."""
         before = (name, self._newest.get(name, 0))
-        if before in self._passes and self._passes[before].arrays is None:
+        if before in self._passes and not self._passes[before].backward_began:
             del self._passes[before]
         self._newest[name] = this.number
         self._passes[name, this.number] = this
 
-    def _ask_gradients(self, layer: Convolution, this: _Pass) -> dict[int, Future[Answer]]:
-        """Ask all other devices for their gradients; return those of the input."""
-        with self._changed:
-            lines = {device: self._lines.get(device) for device in this.others}
-        first = {}
-        for device, line in lines.items():
-            if line is None:
-                continue
-            x, kernel, dy = self._parts(layer, this, device)
-            # A copy: TensorFlow may reuse the memory before the array is sent.
-            arrays = [np.array(dy), *(() if this.holders.get(device) is line else (x, kernel))]
-            first[device], this.gradients[device] = line.ask(
-                Backward(layer=layer.name, call=this.number), arrays, answers=2
-            )
-        return first
-
-    def _parts(self, layer: Convolution, this: _Pass, device: int) -> tuple[Array, Array, Array]:
-        """Return a device's parts of the input, kernel and gradient of a pass."""
-        if this.arrays is None:
-            raise RuntimeError(f"Pass {this.number} of {layer.name} has ended.")
-        x, kernel, dy = this.arrays
-        units = this.units[device]
-        return (*_operands(layer, units, x, kernel), dy[..., layer.output_part(units)])
-
     def _answer(
-        self,
-        device: int,
-        future: Future[Answer],
-        kind: type[msgspec.Struct],
-        shape: tuple[int, ...],
-        seconds: dict[int, float] | None = None,
-    ) -> Array | None:
-        """Return the array of an answer, None if the device is lost; record its seconds."""
-        try:
-            message, arrays = future.result(self._patience)
-        except OSError as error:
-            self.drop(device, str(error) or f"no answer in {self._patience:.0f} s")
-            return None
-        if not isinstance(message, kind) or [array.shape for array in arrays] != [shape]:
-            self.drop(device, f"{kind.__name__} of {shape} is expected. Received: {message!r}")
-            return None
-        if seconds is not None:
-            seconds[device] = seconds.get(device, 0.0) + float(getattr(message, "seconds", 0.0))
-        return arrays[0]
+        self, device: int, future: Future[Answer], shape: tuple[int, ...], taken: dict[int, float]
+    ) -> Array:
+        """Return the array of an answer; record its seconds."""
+        seconds, arrays = self._group.result(future)
+        if [array.shape for array in arrays] != [shape]:
+            raise RemoteProtocolError(f"{shape} is expected of device {device}. Received: {arrays}")
+        taken[device] = taken.get(device, 0.0) + seconds
+        array: Array = arrays[0]
+        return array
 
 
 def _median(paces: Sequence[UnitTime | None]) -> UnitTime | None:
-    """Return the median pace of several passes; None if the device has missed one."""
+    """Return the median pace of several passes; None if the device had no unit."""
     known = [pace for pace in paces if pace is not None]
-    if len(known) < len(paces):
+    if not known:
         return None
     return UnitTime(
         forward=statistics.median(pace.forward for pace in known),

@@ -1,82 +1,249 @@
-"""The driver's side of a run with devices: directory, the devices' job, and the training."""
+"""The run of a group: one barrier stage of a master, which is the run's only worker, and devices.
+
+Spark starts all tasks of a barrier stage at once, and ends all if one of them is lost; then the
+driver submits them again. The tasks learn from Spark where the master listens. The master tells the
+driver what the user should know, and the driver gives each task its part of the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from distkeras_grid.errors import GridError, StartTimeoutError
-from distkeras_grid.model_parallel.master_registry import MasterRegistry, RegistryAddress
-from distkeras_grid.model_parallel.rendezvous import DEVICE_SCHEMA, DevicesPlan, number_of
-from distkeras_grid.model_parallel.reports import Recorder
-from distkeras_grid.parameter_server.auth import new_key, seat_key
-from distkeras_grid.parameter_server.settings import BindAddress
-from distkeras_grid.spark.session import active_session
-from distkeras_grid.spark.worker_jobs import WorkerJobs
+import msgspec
+import numpy as np
+
+from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
+from distkeras_grid.model_parallel.device_group import DeviceGroup
+from distkeras_grid.model_parallel.rpc import ANSWER, Module, serve
+from distkeras_grid.model_parallel.schedule import TimedPass
+from distkeras_grid.model_parallel.wire import (
+    BROKEN,
+    ArrayChannel,
+    Call,
+    HandshakeListener,
+    connect,
+)
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
+from distkeras_grid.parameter_server.timeouts import CONNECT_SECONDS, STALL_SECONDS
+from distkeras_grid.parameter_server.transports import own_address, unreachable
+from distkeras_grid.spec import RunSpec
+from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
 
 if TYPE_CHECKING:
     import keras
     import pyarrow as pa
 
+    from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.trainers.preparation import TrainingJob
     from distkeras_grid.trainers.run_status import RunProgress
 
-_Plan = TypeVar("_Plan", bound=DevicesPlan)
+#: Number of the master among the tasks.
+MASTER = 0
+#: Most passes of a batch that are recorded.
+MOST_PASSES = 4000
 
 
-def run_devices(
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """What all tasks of a group must know; it travels in their closure."""
+
+    run: str
+    spec: RunSpec
+    count: int  # Number of tasks, the master included
+    driver: ServerAddress  # Where the driver takes reports
+    key: bytes = field(repr=False)  # With which the tasks and the driver prove who they are
+    # Builds the engine of the master, once the devices are there
+    engine: Callable[[WorkerPlan, DeviceGroup, DriverCaller], Any]
+    # Builds what a device computes with
+    module: Callable[[WorkerPlan, int, DriverCaller], Module]
+
+
+class DriverCaller:
+    """What a task tells and asks the driver."""
+
+    def __init__(self, plan: GroupPlan, number: int) -> None:
+        self._plan, self._number = plan, number
+
+    def report(
+        self,
+        lines: Sequence[str],
+        shares: Mapping[str, Sequence[int]] | None = None,
+        passes: Sequence[TimedPass] = (),
+    ) -> None:
+        """Tell what the user should know; the training does not depend on it."""
+        timed = [each.to_json() for each in passes[:MOST_PASSES]]
+        # If the driver has ended the run, its parameter server reports that, too.
+        with contextlib.suppress(ServerUnreachableError):
+            self._ask("report", {"lines": list(lines), "shares": shares, "passes": timed})
+
+    def part(self) -> bytes:
+        """Return this task's part of the model, as an archive."""
+        (archive,) = self._ask("part", {}).arrays
+        return bytes(archive)
+
+    def _ask(self, name: str, values: Mapping[str, Any]) -> Call:
+        plan = self._plan
+        with connect(plan.driver, plan.run, plan.key, self._number, CONNECT_SECONDS) as channel:
+            try:
+                channel.send(name, values)
+                answer = channel.receive(STALL_SECONDS)
+            except OSError as error:
+                raise unreachable(plan.driver, error) from error
+        if answer is None or answer.name != ANSWER:
+            raise RemoteProtocolError(f"The driver did not answer {name!r}: {answer!r:.200}.")
+        return answer
+
+
+class DriverEndpoint:
+    """The driver's end of `DriverCaller`; a context manager.
+
+    `on_report`: called with the values of each report.
+    `parts`: the part of the model of each task, if none has all of it.
+    """
+
+    def __init__(
+        self,
+        place: BindAddress,
+        run: str,
+        key: bytes,
+        on_report: Callable[..., None],
+        parts: Sequence[bytes] = (),
+    ) -> None:
+        self._on_report, self._parts = on_report, parts
+        self._lock = threading.Lock()
+        self._gate = HandshakeListener(place, run, key, self._serve)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._gate.__exit__(*exception)
+
+    @property
+    def address(self) -> ServerAddress:
+        """Address to which tasks connect."""
+        return self._gate.address
+
+    def _serve(self, number: int, channel: ArrayChannel) -> None:
+        with channel, contextlib.suppress(*BROKEN):
+            call = channel.receive(STALL_SECONDS)
+            if call is None:
+                return
+            if call.name == "part" and number < len(self._parts):
+                archive = np.frombuffer(self._parts[number], np.uint8)
+                channel.send(ANSWER, {}, [archive])
+            elif call.name == "report" and number == MASTER:
+                with self._lock:
+                    self._on_report(**call.values)
+                channel.send(ANSWER, {})
+
+
+def run_group(
     prepared: TrainingJob,
     progress: RunProgress,
     count: int,
-    plan_of: Callable[[RegistryAddress], _Plan],
-    master: Callable[..., Any],
-    device: Callable[..., Any],
+    engine: Callable[[WorkerPlan, DeviceGroup, DriverCaller], Any],
+    module: Callable[[WorkerPlan, int, DriverCaller], Module],
     parts: Sequence[bytes] = (),
 ) -> keras.Model:
-    """Run the master as the run's only worker, and the other devices beside it."""
-    spark, run, key = active_session(), prepared.settings.run, new_key()
-    recorder = Recorder((prepared.description, prepared.history.params), progress.note)
-    place, model = _next_port(prepared.settings.place), parts[0] if parts else None
-    all_keys = partial(seat_key, key)
-    with MasterRegistry(place, all_keys, run, recorder, dict(enumerate(parts))) as directory:
-        work = partial(master, plan_of(RegistryAddress(run, all_keys, directory.address)))
-        if count == 1:
-            return prepared.execute(progress, work=work, model=model)
-        frame = spark.range(0, count - 1, numPartitions=count - 1)
-        launch = WorkerJobs(
-            frame,
-            partial(_with_key, device, plan_of(RegistryAddress(run, _no_key, directory.address))),
-            DEVICE_SCHEMA,
-            f"{run} devices",
-            key_of=lambda partition: all_keys(number_of(partition)),
+    """Run a group to its end; return the trained model.
+
+    `parts`: archives of the parts of the model, the master's first, of which each task fetches its
+    own; without them the tasks receive the whole model.
+    """
+    run, key = prepared.settings.run, new_key()
+    records = prepared.description, prepared.history.params
+
+    def on_report(lines: list[str], shares: dict[str, list[int]] | None, passes: list[Any]) -> None:
+        for line in lines:
+            progress.note(line)
+        for record in records:
+            record.setdefault("devices", []).extend(lines)
+            if shares:
+                record["shares"] = shares
+            elif shares is not None:
+                record.pop("shares", None)
+            if passes:
+                record["passes"] = passes
+
+    place = _next_port(prepared.settings.place)
+    with DriverEndpoint(place, run, key, on_report, parts) as gate:
+        plan = GroupPlan(
+            run=run,
+            spec=prepared.spec,
+            count=count,
+            driver=gate.address,
+            key=key,
+            engine=engine,
+            module=module,
         )
-        launch.start()
-        try:
-            return prepared.execute(progress, work=work, model=model)
-        except StartTimeoutError as error:
-            # The error that ended the job of a device is why the run could not start.
-            raise (launch.error() or error) from error
-        finally:
-            launch.cancel()
+        work, model = partial(run_task, plan), b"" if parts else None
+        return prepared.execute(progress, work=work, model=model, tasks=count)
 
 
-def _no_key(number: int) -> bytes:
-    """Stand for a key in the plan that the tasks of all devices share."""
-    raise GridError(f"The key of device {number} is in the closure of its own task only.")
+def run_task(
+    plan: GroupPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Train as the master, or compute for it, as a task of a barrier stage."""
+    from pyspark import TaskContext
+
+    # BarrierTaskContext.get() finds none in a Python process that Spark uses again (4.3).
+    context: Any = TaskContext.get()
+    number = context.partitionId()
+    driver = DriverCaller(plan, number)
+    if number == MASTER:
+        yield from _lead(plan, worker, driver, batches, context)
+    else:
+        for _ in batches:
+            pass
+        address = ServerAddress.from_json(json.loads(context.allGather("")[MASTER]))
+        prepare_worker_process(plan.spec)
+        module = plan.module(worker, number, driver)
+        if not serve(connect(address, plan.run, plan.key, number, CONNECT_SECONDS), module):
+            raise ServerUnreachableError("The master has left without a word.")
 
 
-def _with_key(
-    device: Callable[..., Any], plan: DevicesPlan, key: bytes, batches: Iterator[pa.RecordBatch]
-) -> Any:
-    """Run a device with the plan that all share and the key of its number."""
-    return device(replace(plan, guide=replace(plan.guide, key_of=lambda _: key)), batches)
+def _lead(
+    plan: GroupPlan,
+    worker: WorkerPlan,
+    driver: DriverCaller,
+    batches: Iterator[pa.RecordBatch],
+    context: Any,
+) -> Iterator[pa.RecordBatch]:
+    def build(worker: WorkerPlan, _seat: int) -> ModelEngine:
+        group.wait_for_all()
+        return cast("ModelEngine", plan.engine(worker, group, driver))
+
+    try:
+        host = own_address(plan.driver.host, plan.driver.port)
+    except OSError as error:
+        raise unreachable(plan.driver, error) from error
+    with DeviceGroup(plan.count, plan.spec.limits) as group:
+        with HandshakeListener(BindAddress(host, host), plan.run, plan.key, group.admit) as gate:
+            context.allGather(json.dumps(gate.address.to_json()))
+            yield from run_worker(worker, batches, build)
+        driver.report([f"The devices moved {group.moved / 1e6:.3g} MB."])
+
+
+def allow_waiting_operations(count: int) -> None:
+    """Let this many operations wait at a time, if TensorFlow has not started yet.
+
+    It has started in a process that Spark reuses; then fewer operations run at the same time.
+    """
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_inter_op_parallelism_threads(count)
 
 
 def _next_port(place: BindAddress) -> BindAddress:
-    """Return the place of the directory: the port after the parameter server's, or a free one."""
-    if not place.port:
-        return place
-    port = min(place.port + 1, 65535)
-    return BindAddress(place.bind_host, place.advertised_host, port, place.port_retries)
+    """Return the place of the driver's gate: the port after the server's, or a free one."""
+    port = place.port and min(place.port + 1, 65535)
+    return msgspec.structs.replace(place, port=port)

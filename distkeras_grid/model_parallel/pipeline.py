@@ -15,67 +15,44 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
-from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.device_connection import Answer, DeviceConnection
+from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.model_parallel.device_group import DeviceGroup
-from distkeras_grid.model_parallel.messages import (
-    ForwardResult,
-    InputGradient,
-    StageBackward,
-    StageStep,
-    TowerForward,
-)
-from distkeras_grid.model_parallel.remote_parts import RemoteParts
+from distkeras_grid.model_parallel.rpc import Answer, Array
 from distkeras_grid.model_parallel.schedule import Pass, TimedPass, one_forward_one_backward
-from distkeras_grid.spec import LimitsSpec
 
 #: Computes a micro-batch on the last stage: its number and input; returns the input's gradient.
 LastStage: TypeAlias = Callable[[int, Array], Array]
 
 
-class RemoteStages(RemoteParts):
-    """The stages on other devices: device n computes stage n - 1, the master the last one.
+def train(
+    group: DeviceGroup, inputs: Sequence[Array], last: LastStage, first_call: int
+) -> tuple[TimedPass, ...]:
+    """Train a batch on all stages, and let the other ones take their steps.
 
-    `stages`: number of stages, without the master's own.
+    Device n computes stage n - 1, the master the last one.
+
+    `inputs`: the model's input of each micro-batch. They must not change meanwhile.
+    `first_call`: number of the first micro-batch; no other pass has it or those that follow.
     """
+    if not group.others:
+        for number, x in enumerate(inputs):
+            last(number, x)
+        return ()
+    passes = _Batch(group, inputs, first_call).run(last)
+    for number in group.others:
+        group.call(number, "step", answers=0)
+    return passes
 
-    def __init__(self, members: DeviceGroup, stages: int, limits: LimitsSpec) -> None:
-        super().__init__(members, stages, limits)
-        self._calls = itertools.count(1)
 
-    def train(self, inputs: Sequence[Array], last: LastStage) -> tuple[TimedPass, ...]:
-        """Train a batch on all stages, and let the other ones take their steps.
-
-        `inputs`: the model's input of each micro-batch. They must not change meanwhile.
-        """
-        try:
-            lines = [self._line(number) for number in range(1, self._count + 1)]
-            batch = _Batch(lines, inputs, next(self._calls) * len(inputs))
-            try:
-                passes = batch.run(last, self._seconds)
-            except queue.Empty:
-                raise self._late() from None
-            self._check_steps()
-            for line in lines:
-                self._steps += line.ask(StageStep(), [])
-        except (ConnectionError, TimeoutError) as error:
-            self._broken = True
-            raise ServerUnreachableError(
-                f"A stage's device is lost, and its steps since the last window with it: {error}"
-            ) from error
-        return passes
-
-    def infer(self, x: Array) -> Array:
-        """Return the output of the stages before the last one, without training."""
-        for number in range(1, self._count + 1):
-            message = TowerForward(call=next(self._calls), training=False)
-            x = self._array(self._line(number).ask(message, [x])[0])
-        return x
+def infer(group: DeviceGroup, x: Array) -> Array:
+    """Return the output of the stages before the last one, without training."""
+    for number in group.others:
+        _, (x,) = group.result(group.call(number, "forward", x, number=0, training=False)[0])
+    return x
 
 
 class _Batch:
@@ -84,11 +61,9 @@ class _Batch:
     Answers come in threads of the lines. Each one may let the next pass of a stage begin.
     """
 
-    def __init__(
-        self, lines: Sequence[DeviceConnection], inputs: Sequence[Array], first_call: int
-    ) -> None:
-        self._lines, self._first_call = lines, first_call
-        self._last = len(lines)
+    def __init__(self, group: DeviceGroup, inputs: Sequence[Array], first_call: int) -> None:
+        self._group, self._first_call = group, first_call
+        self._last = len(group.others)
         schedule = one_forward_one_backward(self._last + 1, len(inputs))
         self._orders = [deque(order) for order in schedule[: self._last]]
         self._ready = {
@@ -102,12 +77,15 @@ class _Batch:
             queue.SimpleQueue()
         )
 
-    def run(self, last: LastStage, seconds: float | None) -> tuple[TimedPass, ...]:
-        """Compute all micro-batches; wait so long for the next answer [s], None for any time."""
+    def run(self, last: LastStage) -> tuple[TimedPass, ...]:
+        """Compute all micro-batches."""
         left = len(self._ready)
         self._advance(0)
         while left:
-            arrived = self._arrived.get(timeout=seconds)
+            try:
+                arrived = self._arrived.get(timeout=self._group.seconds)
+            except queue.Empty:
+                raise self._group.late() from None
             if isinstance(arrived, BaseException):
                 raise arrived
             step, array = arrived
@@ -132,32 +110,28 @@ class _Batch:
             order = self._orders[stage]
             while order and order[0] in self._ready:
                 step = order.popleft()
-                call = self._first_call + step.micro_batch
-                message = (
-                    StageBackward(call=call)
-                    if step.backward
-                    else TowerForward(call=call, training=True)
-                )
+                values: dict[str, Any] = {"number": self._first_call + step.micro_batch}
+                if not step.backward:
+                    values["training"] = True
+                name, x = "backward" if step.backward else "forward", self._ready.pop(step)
                 # Within the lock, so that requests are sent in the order of the schedule.
-                asked.append((step, self._lines[stage].ask(message, [self._ready.pop(step)])[0]))
+                (future,) = self._group.call(stage + 1, name, x, **values)
+                asked.append((step, future))
         for step, future in asked:
             future.add_done_callback(partial(self._answered, step))
 
     def _answered(self, step: Pass, future: Future[Answer]) -> None:
         # A future swallows what its callbacks raise.
         try:
-            self._pass_on(step, future.result())
+            self._pass_on(step, future)
         except Exception as error:  # noqa: BLE001 - raised again where the batch runs
             self._arrived.put(error)
 
-    def _pass_on(self, step: Pass, answer: Answer) -> None:
-        message, arrays = answer
-        expected = int(not step.backward or step.stage > 0)
-        if not isinstance(message, InputGradient if step.backward else ForwardResult) or (
-            len(arrays) != expected
-        ):
-            raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {message!r}.")
-        self._note(step.stage, step.micro_batch, message.seconds, backward=step.backward)
+    def _pass_on(self, step: Pass, future: Future[Answer]) -> None:
+        seconds, arrays = self._group.result(future)
+        if len(arrays) != int(not step.backward or step.stage > 0):
+            raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {arrays!r}.")
+        self._note(step.stage, step.micro_batch, seconds, backward=step.backward)
         if not step.backward and step.stage + 1 == self._last:
             self._arrived.put((step, arrays[0]))
             return

@@ -14,30 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distkeras_grid.engine.compile_settings import adds_losses, has_own_train_step
-from distkeras_grid.engine.keras_model import (
-    calls_in_order,
-    layers_of,
-    model_variables,
-    weight_layout,
-)
+from distkeras_grid.engine.keras_model import calls_in_order, layers_of
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.rows_apart import check_rows_apart
-from distkeras_grid.weights import Vector, WeightLayout
-
-#: Where a stage's variables are in the whole vector, ``(start, stop)`` for each.
-Places = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class FullModelLayout:
-    """What the last stage must know of the whole model."""
-
-    layout: WeightLayout  # Layout of the whole vector
-    places: tuple[Places, ...]  # Where the weights of each stage are in it
 
 
 @dataclass(frozen=True)
@@ -101,45 +81,6 @@ def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
         keras.Model(start, output, name=f"stage_{number}")
         for number, (start, output) in enumerate(pairwise(tensors))
     ]
-
-
-def weight_slices(model: Any, stage: Any) -> Places:
-    """Return where the weights of a stage are in the flat vector of the whole model."""
-    sizes = [variable.size for variable in weight_layout(model).variables]
-    bounds = pairwise(np.cumsum([0, *sizes]).tolist())
-    known = {
-        id(variable): bound
-        for variable, bound in zip(model_variables(model).all, bounds, strict=True)
-    }
-    return tuple(known[id(variable)] for variable in model_variables(stage).all)
-
-
-def gather(vector: Vector, places: Places) -> Vector:
-    """Return a stage's own vector from the whole one.
-
-    Examples
-    --------
-    >>> gather(np.arange(6, dtype=np.float32), ((4, 6), (0, 1))).tolist()
-    [4.0, 5.0, 0.0]
-    """
-    parts: list[NDArray[np.float32]] = [vector[start:stop] for start, stop in places]
-    return np.concatenate(parts)
-
-
-def scatter(part: Vector, places: Places, vector: Vector) -> None:
-    """Write a stage's own vector into the whole one.
-
-    Examples
-    --------
-    >>> vector = np.zeros(6, np.float32)
-    >>> scatter(np.array([4, 5, 1], np.float32), ((4, 6), (0, 1)), vector)
-    >>> vector.tolist()
-    [1.0, 0.0, 0.0, 0.0, 4.0, 5.0]
-    """
-    begin = 0
-    for start, stop in places:
-        vector[start:stop] = part[begin : begin + stop - start]
-        begin += stop - start
 
 
 def _check_ends(model: Any) -> None:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import State
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
-from distkeras_grid.model_parallel.pipeline_partition import FullModelLayout, gather, scatter
+from distkeras_grid.model_parallel.device_group import DeviceGroup, Places, gather, scatter
+from distkeras_grid.model_parallel.pipeline import infer, micro_batch_bounds, scaled, train
+from distkeras_grid.model_parallel.remote_module import GradientSum
+from distkeras_grid.model_parallel.rpc import Array
 from distkeras_grid.model_parallel.schedule import TimedPass
-from distkeras_grid.model_parallel.stage import GradientSum
 from distkeras_grid.rows import RowBlock
-from distkeras_grid.weights import Vector
+from distkeras_grid.weights import Vector, WeightLayout
 
 #: Called with the passes of a batch, once.
 PassesCallback = Callable[[Sequence[TimedPass]], None]
+
+
+@dataclass(frozen=True)
+class FullModelLayout:
+    """What the last stage must know of the whole model."""
+
+    layout: WeightLayout  # Layout of the whole vector
+    places: tuple[Places, ...]  # Where the weights of each stage are in it
 
 
 class PlacedEngine(TensorFlowEngine):
@@ -33,14 +42,14 @@ class PlacedEngine(TensorFlowEngine):
     The stages keep their own weights. These travel once per window: to the server, and from there
     to the next attempt if this one dies.
 
-    `remote`: all stages before the last; None if there are none.
+    `group`: the devices of all stages before the last.
     """
 
     def __init__(
         self,
         model: Any,
         whole: FullModelLayout,
-        remote: RemoteStages | None,
+        group: DeviceGroup,
         micro_batches: int,
         *,
         scaling: tuple[float, float] = (1.0, 0.0),
@@ -50,7 +59,8 @@ class PlacedEngine(TensorFlowEngine):
         super().__init__(model, **{**options, "jit": False})
         self._own_layout, self.layout = self.layout, whole.layout
         self._places = whole.places
-        self._remote = remote
+        self._group = group
+        self._calls = itertools.count(1)
         self._micro_batches = micro_batches
         self._input_scaling = scaling
         self._on_passes = on_passes
@@ -75,36 +85,9 @@ class PlacedEngine(TensorFlowEngine):
             seconds = super().warm_up(block)
         finally:
             self._warming = False
-        self._reached(lambda remote: remote.begin())
+        self._group.each("begin")
         self._put(before)
-        self._reached(lambda remote: remote.begin_training())
         return seconds
-
-    def set_schedule_offset(self, steps: int) -> None:
-        """Let the schedules of all stages go on after `steps` batches; see `Engine`."""
-        super().set_schedule_offset(steps)
-        self._reached(lambda remote: remote.set_schedule_offset(steps))
-
-    def set_learning_rate(self, value: float) -> None:
-        """Set the learning rate of all stages."""
-        super().set_learning_rate(value)
-        self._reached(lambda remote: remote.set_rate(value))
-
-    def state(self) -> State:
-        """Return copies of everything but the weights that the stages change."""
-        theirs = self._reached(lambda remote: remote.fetch_state()) or []
-        named = {f"stage {number}": np.array(packed) for number, packed in enumerate(theirs)}
-        return {**super().state(), **named}
-
-    def outcome(self) -> State:
-        """Return nothing: no process has the whole model; see `ModelEngine`."""
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
-        super().restore(state)
-        names = [f"stage {number}" for number in range(len(self._places) - 1)]
-        self._reached(lambda remote: remote.put_state([state[name] for name in names]))
 
     def _trained(
         self, before: Vector, blocks: Iterable[RowBlock], after: Vector
@@ -120,7 +103,7 @@ class PlacedEngine(TensorFlowEngine):
             for step in range(block.steps):
                 passes = self._batch([array[step] for array in block.arrays])
         self._collect(after)
-        if self._on_passes is not None and not self._warming:
+        if self._on_passes is not None and passes and not self._warming:
             self._on_passes(passes)
             self._on_passes = None
         logs: Mapping[str, Any] = self.model.get_metrics_result()
@@ -136,12 +119,9 @@ class PlacedEngine(TensorFlowEngine):
             start, stop = bounds[number]
             return self._last(x_part, [a[start:stop] for a in rest], (stop - start) / len(x))
 
-        passes: Sequence[TimedPass] = ()
-        if self._remote is not None:
-            passes = self._remote.train(inputs, last)
-        else:
-            for number, x_part in enumerate(inputs):
-                last(number, x_part)
+        # No two passes have the same number.
+        first_call = next(self._calls) * self._micro_batches
+        passes = train(self._group, inputs, last, first_call)
         if self._take_step is None:
             import tensorflow as tf
 
@@ -167,7 +147,7 @@ class PlacedEngine(TensorFlowEngine):
             )
         tensors = [tf.constant(array) for array in arrays]
         dx, gradients = self._micro[key](tf.constant(share, tf.float32), *tensors)
-        self._gradients.add(gradients, self.model.trainable_variables)
+        self._gradients.add(gradients)
         return np.asarray(dx)
 
     def _micro_batch(self, share: Any, inputs: Any, *rest: Any) -> tuple[Any, list[Any]]:
@@ -177,7 +157,7 @@ class PlacedEngine(TensorFlowEngine):
 
         model = self.model
         with tf.GradientTape() as tape:
-            if self._remote is not None:
+            if self._group.others:
                 tape.watch(inputs)
             x, y, weight = keras.utils.unpack_x_y_sample_weight(self._data([inputs, *rest]))
             prediction = model(x, training=True)
@@ -202,10 +182,7 @@ class PlacedEngine(TensorFlowEngine):
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         x, *rest = arrays
-        inputs = scaled(x, *self._input_scaling)
-        if self._remote is not None:
-            inputs = self._reached(lambda remote: remote.infer(inputs))
-        return super()._test([inputs, *rest])
+        return super()._test([infer(self._group, scaled(x, *self._input_scaling)), *rest])
 
     def _load(self, weights: Vector) -> None:
         set_flat_weights(self.model, gather(weights, self._places[-1]), self._own_layout)
@@ -213,32 +190,20 @@ class PlacedEngine(TensorFlowEngine):
 
     def _put(self, weights: Vector) -> None:
         """Send the other stages their weights, unless they have them already."""
-        if self._remote is None:
-            return
         theirs = [gather(weights, places) for places in self._places[:-1]]
         digests = [_digest(part) for part in theirs]
         if digests == self._digests:
             return
-        self._reached(lambda remote: remote.put(theirs))
+        self._group.each("put", theirs)
         self._digests = digests
 
     def _collect(self, vector: Vector) -> None:
         """Write the weights of all stages into the whole vector."""
         scatter(get_flat_weights(self.model, self._own_layout), self._places[-1], vector)
-        if self._remote is None:
-            return
-        parts: list[Vector] = self._reached(lambda remote: remote.fetch())
+        parts: list[Vector] = [part for (part,) in self._group.each("get")]
         self._digests = [_digest(part) for part in parts]
         for part, places in zip(parts, self._places, strict=False):
             scatter(part, places, vector)
-
-    def _reached(self, ask: Callable[[RemoteStages], Any]) -> Any:
-        """Ask the other stages, if there are any."""
-        remote = self._remote
-        if remote is None:
-            return None
-        with remote.translate_errors():
-            return ask(remote)
 
 
 def _digest(part: Vector) -> bytes:

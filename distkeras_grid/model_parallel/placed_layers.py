@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.base import ModelParallelTrainer
 from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, place_cuts
-from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.master_registry import RegistryAddress
+from distkeras_grid.model_parallel.device_group import places
+from distkeras_grid.model_parallel.job import run_group
 from distkeras_grid.model_parallel.pipeline_partition import (
     Cut,
-    FullModelLayout,
     check_stageable,
     find_cuts,
     stages_of,
-    weight_slices,
 )
-from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stage, run_stage
+from distkeras_grid.model_parallel.placed_engine import FullModelLayout
 from distkeras_grid.model_parallel.rows_apart import check_mean_loss
+from distkeras_grid.model_parallel.tasks import placed_engine, stage_module
 from distkeras_grid.model_parallel.towers import check_separable
-from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.rules.parameters import checked_whole
-from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
-from distkeras_grid.trainers.arguments import check_tensorflow
-from distkeras_grid.trainers.base import Trainer
 from distkeras_grid.trainers.parameters import parameter
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 FOR_EACH_WORKER = 4
 
 
-class PlacedLayers(Trainer):
+class PlacedLayers(ModelParallelTrainer):
     """One model in stages: contiguous blocks of its layers, each on a worker of its own.
 
     It is meant for models that one worker has no memory for. A batch goes through the stages in
@@ -56,8 +53,7 @@ class PlacedLayers(Trainer):
     because it needs the gradients of all stages. `jit` cannot be True.
     """
 
-    default_window: ClassVar[int] = 16
-    divides_model: ClassVar[bool] = True
+    elsewhere: ClassVar[str] = "layers"
 
     micro_batches: int | None = parameter(
         default=None,
@@ -79,11 +75,6 @@ class PlacedLayers(Trainer):
     )
 
     @property
-    def workers_asked(self) -> int:
-        """One worker trains: the one with the last stage."""
-        return 1
-
-    @property
     def stages(self) -> int:
         """Number of stages; 0 if there are as many as slots."""
         return self._stages_asked() or 0
@@ -93,21 +84,15 @@ class PlacedLayers(Trainer):
         """Number of tasks: one for each stage."""
         return self._stages_asked() or 0
 
-    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
-        """Return the rule: the center is the weights of all stages."""
-        return SequentialRule()
-
     def check_request(
         self,
         data: TrainingData,  # noqa: ARG002
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse models that cannot be cut, and more stages than task slots."""
-        check_tensorflow(type(self).__name__)
-        spark, wanted = active_session(), self._stages_asked()
-        count = stable_slot_count(spark, wanted)
-        raise_or_collect([check_slots(count, wanted)])
-        stages = wanted or count
+        wanted = self._stages_asked()
+        slots = self.check_group(wanted)
+        stages = wanted or slots
         check_stageable(self.keras_model, self._micro_batches(stages))
         places = find_cuts(self.keras_model)
         if len(places) + 1 < stages:
@@ -140,37 +125,27 @@ class PlacedLayers(Trainer):
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
         model = model_from_bytes(compiled.archive, compiled.objects)
-        places = find_cuts(model)
-        placement = self._placement(model, places, count, micro_batches, cuts)
+        candidates = find_cuts(model)
+        placement = self._placement(model, candidates, count, micro_batches, cuts)
         lines = placement.table() if self._measures(cuts) else []
         for line in lines:
             progress.note(line)
         for record in (prepared.description, prepared.history.params):
             record["cuts"] = list(placement.cuts)
             record.setdefault("devices", []).extend(lines)
-        known = {cut.name: cut for cut in places}
+        known = {cut.name: cut for cut in candidates}
         stages = stages_of(model, [known[name] for name in placement.cuts])
         with keras.saving.custom_object_scope(dict(compiled.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
         whole = FullModelLayout(
-            weight_layout(model), tuple(weight_slices(model, stage) for stage in stages)
+            weight_layout(model), tuple(places(model, stage) for stage in stages)
         )
         optimizer = keras.optimizers.serialize(compiled.model.optimizer)
         *others, last = map(model_to_bytes, stages)
 
-        def plan(guide: RegistryAddress) -> PlacedPlan:
-            return PlacedPlan(
-                guide=guide,
-                count=count,
-                spec=prepared.spec,
-                whole=whole,
-                micro_batches=micro_batches,
-                optimizer=optimizer,
-                custom_objects=compiled.objects,
-            )
-
-        parts = (last, *others)
-        return run_devices(prepared, progress, count, plan, run_last_stage, run_stage, parts)
+        engine = partial(placed_engine, whole, micro_batches)
+        module = partial(stage_module, optimizer)
+        return run_group(prepared, progress, count, engine, module, (last, *others))
 
     def _cuts(self, begun: Sequence[str] | None) -> Literal["auto"] | Sequence[str]:
         """Return the cuts, or "auto"; a run that goes on has the stages with which it began."""
@@ -226,11 +201,6 @@ class PlacedLayers(Trainer):
             raise ConfigurationError(
                 f"A model that is cut {len(names)} times has {len(names) + 1} stages, each with a "
                 f"worker of its own. Received: num_workers={self.num_workers!r}. Leave it out."
-            )
-        if self.jit is True:
-            raise ConfigurationError(
-                "XLA cannot compile a model whose layers are elsewhere. Received: jit=True. Leave "
-                "it out."
             )
 
 

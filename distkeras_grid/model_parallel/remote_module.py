@@ -1,54 +1,79 @@
-"""A part of a model that is trained where it is: it keeps its weights, and takes its own steps."""
+"""A part of a model on its own device: it keeps its weights, and takes its own steps."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.array_tree import pack, unpack
+from distkeras_grid.array_tree import Packed, pack, unpack
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate
 from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
-from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.duplex_channel import Duplex
-from distkeras_grid.model_parallel.messages import (
-    Acknowledgement,
-    DeviceScheduleOffset,
-    FetchWeights,
-    ForwardResult,
-    GetDeviceState,
-    PutState,
-    PutWeights,
-    SetRate,
-    StartDevice,
-    TowerState,
-)
-from distkeras_grid.parameter_server.packed_bytes import as_bytes, as_numbers
+from distkeras_grid.model_parallel.rpc import Answers, Array
+from distkeras_grid.weights import Vector
 from distkeras_grid.worker.worker_state import check_same
 
 
-class RemoteModule(ABC):
-    """Answers the master's requests with a part of the model and an optimizer of its own.
+class GradientSum:
+    """The sum of the gradients of a batch's micro-batches.
+
+    The gradient of the loss is already weighted by the rows of its micro-batch, so the sum is the
+    gradient of the whole batch.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[Any] | None = None
+
+    def add(self, gradients: Sequence[Any]) -> None:
+        """Add the gradients of a micro-batch; None for a variable on which nothing depends."""
+        import tensorflow as tf
+
+        sums = self._sums = self._sums or [None] * len(gradients)
+        # One variable after the other: two whole sets of gradients are enough.
+        for number, gradient in enumerate(gradients):
+            if gradient is not None:
+                dense = tf.convert_to_tensor(gradient)
+                sums[number] = dense if sums[number] is None else sums[number] + dense
+
+    def take(self) -> list[Any]:
+        """Return the sum, and begin a new one."""
+        sums, self._sums = self._sums, None
+        if sums is None:
+            raise RemoteProtocolError("A step needs gradients. Received: none since the last step.")
+        return sums
+
+
+class RemoteModule:
+    """A tower, or a stage of a pipeline, for the calls of its master.
 
     The step is exact: no other device changes these weights, and the optimizer treats each variable
-    by itself, so it needs no others.
+    by itself, so it needs no others. What the backward pass needs is kept for each pass that is
+    open. The forward pass is not computed again, so dropout and counters see each row once.
+
+    `first`: whether the input's gradient is not needed.
     """
+
+    CALLS: ClassVar[frozenset[str]] = frozenset(
+        {"forward", "backward", "step", "put", "get", "put_state", "get_state", "begin"}
+        | {"set_rate", "set_schedule_offset"}
+    )
 
     def __init__(
         self,
         model: Any,
         optimizer: dict[str, Any],
         custom_objects: Mapping[str, Any] | None = None,
+        *,
+        first: bool,
     ) -> None:
         import keras
         import tensorflow as tf
 
         self.model = model
+        self._first = first
         self._variables = list(model.trainable_variables)
         self._config = optimizer
         self._objects = dict(custom_objects or {})
@@ -71,70 +96,102 @@ class RemoteModule(ABC):
             for variable in model.variables
             if not str(variable.dtype).startswith(("float", "bfloat"))
         ]
-        self._begin()
+        self._open()
 
-    def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send the results."""
-        if self._passed(message, arrays, duplex):
+    def forward(self, x: Array, number: int, *, training: bool) -> Answers:
+        """Return the output for an input; `number` of the pass, for which a gradient may follow."""
+        import tensorflow as tf
+
+        inputs = tf.constant(x)
+        if not training:
+            yield [np.asarray(self._infer(inputs))]
             return
-        match message, arrays:
-            case PutWeights(), [weights]:
-                set_flat_weights(self.model, weights)
-                duplex.send(Acknowledgement())
-            case StartDevice(), []:
-                self._begin()
-                duplex.send(Acknowledgement())
-            case DeviceScheduleOffset(), []:
-                self._offset.assign(message.steps)
-                duplex.send(Acknowledgement())
-            case PutState(), [payload]:
-                self._restore(unpack(as_bytes(payload, message.size)))
-                duplex.send(Acknowledgement())
-            case GetDeviceState(), []:
-                packed = pack(self._state())
-                duplex.send(TowerState(size=packed.size), [as_numbers(packed)])
-            case SetRate(), []:
-                self._set_rate(message.value)
-                duplex.send(Acknowledgement())
-            case FetchWeights(), []:
-                duplex.send(ForwardResult(seconds=0.0), [get_flat_weights(self.model)])
-            case _:
-                raise RemoteProtocolError(
-                    f"A request for a {type(self).__name__} is expected. Received: {message!r} "
-                    f"with {len(arrays)} arrays."
-                )
+        with tf.GradientTape() as tape:
+            if not self._first:
+                tape.watch(inputs)
+            y = self._train(inputs)
+        self._tapes[number] = tape, inputs, y
+        yield [np.asarray(y)]
 
-    @abstractmethod
-    def _passed(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> bool:
-        """Compute a pass or take a step, and answer; return whether the message asked for one."""
+    def backward(self, dy: Array, number: int) -> Answers:
+        """Add the gradients of a pass to their sum; return that of its input if it is needed."""
+        import tensorflow as tf
 
-    def _state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of everything but the weights that training changes."""
-        variables = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        # Keras returns a scalar as a NumPy number, which is not an array.
-        return {
-            str(number): np.array(variable.numpy()) for number, variable in enumerate(variables)
-        }
+        if number not in self._tapes:
+            raise RemoteProtocolError(f"No pass of the training is open. Received: {number!r}.")
+        tape, x, y = self._tapes.pop(number)
+        inputs = [] if self._first else [x]
+        values = [variable.value for variable in self._variables]
+        gradients = tape.gradient(y, [*inputs, *values], output_gradients=tf.constant(dy))
+        self._gradients.add(gradients[len(inputs) :])
+        yield [np.asarray(gradient) for gradient in gradients[: len(inputs)]]
 
-    def _restore(self, state: dict[str, Any]) -> None:
+    def step(self) -> Answers:
+        """Take a step with the sum of the gradients; the next answer tells whether it failed."""
+        self._apply(self._gradients.take())
+        yield from ()
+
+    def put(self, weights: Vector) -> Answers:
+        """Go on with these weights."""
+        set_flat_weights(self.model, weights)
+        self._close_passes()
+        yield []
+
+    def get(self) -> Answers:
+        """Return the weights, after all steps so far."""
+        yield [get_flat_weights(self.model)]
+
+    def begin(self) -> Answers:
+        """Begin with a new optimizer, and with the random numbers of the model as it was loaded."""
+        self._open()
+        yield []
+
+    def get_state(self) -> Answers:
+        """Return all that training changes but the weights, packed."""
+        yield [pack(self._state())]
+
+    def put_state(self, packed: Packed) -> Answers:
+        """Go on with what `get_state` returned."""
+        state = unpack(packed)
         check_same(self._state(), state)
-        variables = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        for number, variable in enumerate(variables):
+        for number, variable in enumerate(self._changing()):
             variable.assign(state[str(number)])
+        yield []
 
-    def _set_rate(self, value: float) -> None:
+    def set_schedule_offset(self, steps: int) -> Answers:
+        """Let schedules of the learning rate go on after this number of batches."""
+        self._offset.assign(steps)
+        yield []
+
+    def set_rate(self, value: float) -> Answers:
+        """Set the learning rate."""
         if not has_own_rate(self._optimizer):
             raise ConfigurationError(
                 "The optimizer's learning rate follows a schedule, so it cannot be set. "
                 f"Received: {value!r}."
             )
         self._optimizer.learning_rate = self._rate = value
+        yield []
 
-    def _begin(self) -> None:
-        """Start with a new optimizer, and with the random numbers of the model as it was loaded."""
+    def _changing(self) -> list[Any]:
+        return [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        # Keras returns a scalar as a NumPy number, which is not an array.
+        return {
+            str(number): np.array(variable.numpy())
+            for number, variable in enumerate(self._changing())
+        }
+
+    def _close_passes(self) -> None:
+        self._tapes: dict[int, tuple[Any, Any, Any]] = {}
+        self._gradients = GradientSum()
+
+    def _open(self) -> None:
         import keras
         import tensorflow as tf
 
+        self._close_passes()
         for variable, value in self._others:
             variable.assign(value)
         self._offset.assign(0)

@@ -1,103 +1,159 @@
-"""What Spark runs for `ConvolutionSplit`: the master's task, and that of each other device."""
+"""What the tasks of a group build: the engine of the master, and what each device computes with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.model_parallel.device import ConvolutionWorker
-from distkeras_grid.model_parallel.devices import Devices
-from distkeras_grid.model_parallel.messages import Welcome
-from distkeras_grid.model_parallel.rendezvous import (
-    DeviceRendezvous,
-    DevicesPlan,
-    allow_waiting_operations,
-    device_task,
-)
-from distkeras_grid.model_parallel.reports import Reports
+from distkeras_grid.engine.keras_model import model_from_bytes
+from distkeras_grid.model_parallel.device_group import DeviceGroup, GroupEngine
+from distkeras_grid.model_parallel.job import DriverCaller, allow_waiting_operations
+from distkeras_grid.model_parallel.rpc import Module
+from distkeras_grid.model_parallel.schedule import TimedPass, bubble_share
 from distkeras_grid.model_parallel.time_model import Layers, SplitPlan
-from distkeras_grid.worker.task import (
-    WorkerPlan,
-    engine_options,
-    prepare_worker_process,
-    run_worker,
-)
+from distkeras_grid.worker.task import WorkerPlan, engine_options
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.model_parallel.placed_engine import FullModelLayout
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitJob(DevicesPlan):
-    """What the tasks of a divided model must know."""
+def _compiled(worker: WorkerPlan, archive: bytes = b"") -> Any:
+    """Return the master's model."""
+    from distkeras_grid.engine.compile_settings import compile_model
 
-    layers: Layers  # Which layers are divided
-
-
-def run_master(
-    plan: SplitJob, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Train the model as its only worker, with the help of the devices; see `run_worker`."""
-    with DeviceRendezvous(plan) as meeting, Reports(meeting.report) as reports:
-        yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
+    model = model_from_bytes(archive or worker.model, worker.custom_objects)
+    compile_model(model)
+    return model
 
 
-def run_device(plan: SplitJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compute units for the master; see `device_task`."""
-    yield from device_task(
-        plan,
-        batches,
-        partial(prepare_worker_process, plan.spec),
-        lambda welcome, _: ConvolutionWorker(welcome.layers),
-    )
-
-
-def _build(
-    plan: SplitJob, meeting: DeviceRendezvous, reports: Reports, worker: WorkerPlan, _seat: int
-) -> ModelEngine:
-    """Load the model, wait for the devices, measure them, and divide what pays.
+def split_engine(
+    layers: Layers, worker: WorkerPlan, group: DeviceGroup, driver: DriverCaller
+) -> Any:
+    """Return the engine of `ConvolutionSplit`: measure the devices, and divide what pays.
 
     Without a layer that pays, the devices end, and the model is trained as it is.
     """
-    from distkeras_grid.engine.compile_settings import compile_model
-    from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.engine.registry import build_engine, current_backend
     from distkeras_grid.model_parallel.convolution_finder import find_convolutions
+    from distkeras_grid.model_parallel.devices import Devices
     from distkeras_grid.model_parallel.engine import DividedEngine
 
-    model = model_from_bytes(worker.model, worker.custom_objects)
-    compile_model(model)
-    options = engine_options(worker)
-    if meeting.released:
-        return build_engine(current_backend(), model, **options)
+    model, options, spec = _compiled(worker), engine_options(worker), worker.spec
     convolutions = find_convolutions(model)
-    if plan.layers not in ("auto", "all"):
-        convolutions.chosen(tuple(plan.layers))
-    layers = tuple(described for _, described in convolutions.layers.values())
+    if layers not in ("auto", "all"):
+        convolutions.chosen(tuple(layers))
+    described = [layer for _, layer in convolutions.layers.values()]
     # Operations that wait for the last gradients must not occupy the thread of the others.
-    allow_waiting_operations(plan.spec.limits.threads + len(layers))
-    devices = Devices(
-        layers,
-        plan.count,
-        plan.spec.batch_size,
-        plan.layers,
-        lambda line: reports.add([line]),
-        start_seconds=plan.spec.limits.start_timeout,
-    )
-    meeting.admit(devices, Welcome(layers=layers))
+    allow_waiting_operations(spec.limits.threads + len(described))
+    devices = Devices(described, group, spec.batch_size, layers)
+    group.each("open", layers=[layer.to_json() for layer in described])
 
-    def planned(plan: SplitPlan) -> None:
-        reports.add(plan.table(), plan.shares)
+    def report(plan: SplitPlan) -> None:
+        driver.report(plan.table(), plan.shares)
         if not plan.shares:
-            meeting.release(devices)
+            group.release()
 
-    decided = devices.measure()
-    if not decided.shares:
-        planned(decided)
+    with group.watched():
+        plan = devices.measure()
+    if not plan.shares:
+        report(plan)
         return build_engine(current_backend(), model, **options)
-    layers_of_plan = [convolutions.layers[name] for name in decided.shares]
-    return DividedEngine(model, layers_of_plan, devices, planned, **options)
+    divided = [convolutions.layers[name] for name in plan.shares]
+    return GroupEngine(DividedEngine(model, divided, devices, report, **options), group)
+
+
+def split_module(*_: Any) -> Module:
+    """Return what a device of `ConvolutionSplit` computes with."""
+    from distkeras_grid.model_parallel.device import ConvolutionModule
+
+    return ConvolutionModule()
+
+
+@dataclass(frozen=True)
+class TowerNames:
+    """The names of towers and master in the whole model."""
+
+    towers: tuple[str, ...]
+    master: str
+
+
+def towers_engine(
+    names: TowerNames,
+    worker: WorkerPlan,
+    group: DeviceGroup,
+    driver: DriverCaller,  # noqa: ARG001
+) -> Any:
+    """Return the engine of `Towers`."""
+    import keras
+
+    from distkeras_grid.model_parallel.towers_engine import TowersEngine
+
+    allow_waiting_operations(worker.spec.limits.threads + group.count)
+    model = _compiled(worker)
+    towers = [model.get_layer(name) for name in names.towers]
+    with keras.saving.custom_object_scope(dict(worker.custom_objects)):
+        engine = TowersEngine(
+            model, towers, model.get_layer(names.master), group, **engine_options(worker)
+        )
+    return GroupEngine(engine, group, [f"tower {number}" for number in group.others])
+
+
+def tower_module(
+    names: TowerNames,
+    worker: WorkerPlan,
+    number: int,
+    driver: DriverCaller,  # noqa: ARG001
+) -> Module:
+    """Return a tower."""
+    import keras
+
+    from distkeras_grid.model_parallel.remote_module import RemoteModule
+    from distkeras_grid.model_parallel.tower_model import standalone_copy
+
+    model, objects = model_from_bytes(worker.model, worker.custom_objects), worker.custom_objects
+    # Copies are built from descriptions, which contain only the names of the user's own classes.
+    with keras.saving.custom_object_scope(dict(objects)):
+        tower = standalone_copy(model.get_layer(names.towers[number]))
+    optimizer = keras.optimizers.serialize(model.optimizer)
+    return RemoteModule(tower, optimizer, objects, first=True)
+
+
+def placed_engine(
+    whole: FullModelLayout,
+    micro_batches: int,
+    worker: WorkerPlan,
+    group: DeviceGroup,
+    driver: DriverCaller,
+) -> Any:
+    """Return the engine of `PlacedLayers`, which trains the last stage."""
+    from distkeras_grid.model_parallel.placed_engine import PlacedEngine
+
+    def on_passes(passes: Sequence[TimedPass]) -> None:
+        share = f"{bubble_share(passes):.0%}".replace("%", " %")
+        line = f"Stages waited {share} of the time of a batch, the line included (measured)."
+        driver.report([line], passes=passes)
+
+    options = engine_options(worker)
+    # Of the model's input, which is the first stage's.
+    (scaling,) = options.pop("scaling")
+    engine = PlacedEngine(
+        _compiled(worker, driver.part()),
+        whole,
+        group,
+        micro_batches,
+        scaling=scaling,
+        on_passes=on_passes,
+        **options,
+    )
+    return GroupEngine(engine, group, [f"stage {number - 1}" for number in group.others])
+
+
+def stage_module(
+    optimizer: dict[str, Any], worker: WorkerPlan, number: int, driver: DriverCaller
+) -> Module:
+    """Return a stage; no task receives the model of another one."""
+    from distkeras_grid.model_parallel.remote_module import RemoteModule
+
+    stage = model_from_bytes(driver.part(), worker.custom_objects)
+    return RemoteModule(stage, optimizer, worker.custom_objects, first=number == 1)

@@ -160,9 +160,7 @@ class SplitPlan(FrozenStruct, frozen=True):
             whole = max(0.0, self.whole - math.fsum(layer.whole for layer in self.layers))
             divided = max(0.0, self.divided - math.fsum(layer.divided for layer in self.layers))
             rows.append(("other work", "", f"{whole:.3f} s", f"{divided:.3f} s", ""))
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        lines = [_line(row, widths) for row in (heads, *rows)]
-        return [*lines, self.verdict()]
+        return [*text_table(heads, rows), self.verdict()]
 
     def verdict(self) -> str:
         """Return a sentence: whether dividing pays."""
@@ -191,10 +189,17 @@ class SplitPlan(FrozenStruct, frozen=True):
 _NONE = UnitTime(forward=1.0, backward=1.0)
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
-    right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
-    return "  ".join([*left, *right]).rstrip()
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, its first two columns left-aligned and the others right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    aligned = (
+        [
+            text.ljust(width) if place < 2 else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in (heads, *rows)
+    )
+    return ["  ".join(row).rstrip() for row in aligned]
 
 
 def moved_bytes(layer: Convolution, batch: int, shares: Sequence[int]) -> tuple[int, int]:
@@ -238,7 +243,7 @@ def plan_layer(
 ) -> LayerPlan:
     """Divide a layer over the devices that make it fastest, in proportion to their speeds.
 
-    `paces`: pace of each device, the master's first; None for another one that is lost.
+    `paces`: pace of each device, the master's first; None for another one that has had no unit.
     `overhead`: seconds of a batch that a divided layer takes longer, forward and backward.
     """
     speeds = [0.0 if pace is None else 1.0 / pace.both for pace in paces]

@@ -1,4 +1,4 @@
-"""Towers and the master that joins them as one Keras model, and the places of their weights.
+"""Towers and the master that joins them, as one Keras model.
 
 Towers T_1, ..., T_m see the same input z, and a master model M sees their outputs::
 
@@ -13,11 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distkeras_grid.engine.compile_settings import adds_losses
-from distkeras_grid.engine.keras_model import layers_of, model_variables, weight_layout
+from distkeras_grid.engine.keras_model import layers_of
 from distkeras_grid.errors import ConfigurationError
 
 
@@ -58,19 +55,6 @@ def standalone_copy(part: Any) -> Any:
     for variable, other in zip(copy.variables, part.variables, strict=True):
         variable.assign(other)
     return copy
-
-
-def places(model: Any, part: Any) -> NDArray[np.int64]:
-    """Return where the weights of a part are in the flat vector of the whole model."""
-    layout = weight_layout(model)
-    starts = np.cumsum([0, *(variable.size for variable in layout.variables)])
-    known = {
-        id(variable): np.arange(start, stop)
-        for variable, start, stop in zip(
-            model_variables(model).all, starts[:-1], starts[1:], strict=True
-        )
-    }
-    return np.concatenate([known[id(variable)] for variable in model_variables(part).all])
 
 
 def _check(towers: Sequence[Any], master: Any) -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.master_registry import RegistryAddress
+from distkeras_grid.model_parallel.base import ModelParallelTrainer
+from distkeras_grid.model_parallel.job import run_group
+from distkeras_grid.model_parallel.tasks import TowerNames, tower_module, towers_engine
 from distkeras_grid.model_parallel.tower_model import stack
-from distkeras_grid.model_parallel.tower_tasks import TowersPlan, run_tower, run_towers_master
-from distkeras_grid.rules import Rule, SequentialRule
-from distkeras_grid.spark.doctor import check_slots, raise_or_collect
-from distkeras_grid.spark.session import active_session, stable_slot_count
-from distkeras_grid.trainers.arguments import check_tensorflow
-from distkeras_grid.trainers.base import Trainer
 from distkeras_grid.trainers.parameters import Parameterized, parameter
 
 if TYPE_CHECKING:
@@ -42,7 +38,7 @@ class _TowerModels(Parameterized):
     )
 
 
-class Towers(Trainer, _TowerModels):
+class Towers(ModelParallelTrainer, _TowerModels):
     """A wide model as small networks side by side, which are trained in parallel.
 
     All towers see the same input, and the master model joins their outputs. Each tower is
@@ -63,8 +59,7 @@ class Towers(Trainer, _TowerModels):
         Towers and master as one model, as `train` returns it, with the weights before training.
     """
 
-    default_window: ClassVar[int] = 16
-    divides_model: ClassVar[bool] = True
+    elsewhere: ClassVar[str] = "towers"
 
     keras_model: keras.Model = parameter(init=False, text="keras.Model", doc="The whole model.")
 
@@ -73,18 +68,9 @@ class Towers(Trainer, _TowerModels):
         super().__post_init__()
 
     @property
-    def workers_asked(self) -> int:
-        """One worker trains: the one with the master."""
-        return 1
-
-    @property
     def devices(self) -> int:
         """Number of tasks: one for each tower."""
         return len(self.towers)
-
-    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
-        """Return the rule: the center is the weights of the master and its towers."""
-        return SequentialRule()
 
     def check_request(
         self,
@@ -92,28 +78,14 @@ class Towers(Trainer, _TowerModels):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse more towers than task slots."""
-        check_tensorflow(type(self).__name__)
-        count = len(self.towers)
-        raise_or_collect([check_slots(stable_slot_count(active_session(), count), count)])
+        self.check_group(len(self.towers))
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and towers to the end; see `Trainer.execute`."""
-        compiled = prepared.data.compiled
-        check_separable(compiled.model.optimizer)
-        names = tuple(tower.name for tower in self.towers)
-
-        def plan(guide: RegistryAddress) -> TowersPlan:
-            return TowersPlan(
-                guide=guide,
-                count=len(names),
-                spec=prepared.spec,
-                towers=names,
-                master=self.master.name,
-                model=compiled.archive,
-                custom_objects=compiled.objects,
-            )
-
-        return run_devices(prepared, progress, len(names), plan, run_towers_master, run_tower)
+        check_separable(prepared.data.compiled.model.optimizer)
+        names = TowerNames(tuple(tower.name for tower in self.towers), self.master.name)
+        engine, module = partial(towers_engine, names), partial(tower_module, names)
+        return run_group(prepared, progress, len(self.towers), engine, module)
 
     def arguments(self) -> dict[str, Any]:
         """Return the names of towers and master, for ``run.json``."""
@@ -127,11 +99,6 @@ class Towers(Trainer, _TowerModels):
             raise ConfigurationError(
                 f"Each of the {count} towers has a worker of its own. Received: "
                 f"num_workers={self.num_workers!r}. Leave it out."
-            )
-        if self.jit is True:
-            raise ConfigurationError(
-                "XLA cannot compile a model whose towers are elsewhere. Received: jit=True. Leave "
-                "it out."
             )
 
 

@@ -9,54 +9,47 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.base import State
-from distkeras_grid.engine.keras_model import weight_layout
+from distkeras_grid.engine.keras_model import model_variables, weight_layout
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.device_connection import Answer
-from distkeras_grid.model_parallel.device_group import DeviceGroup
-from distkeras_grid.model_parallel.messages import TowerBackward, TowerForward
-from distkeras_grid.model_parallel.remote_parts import RemoteParts
-from distkeras_grid.model_parallel.tower_model import concatenate, places, standalone_copy
+from distkeras_grid.model_parallel.device_group import DeviceGroup, gather, places, scatter
+from distkeras_grid.model_parallel.rpc import Answer, Array
+from distkeras_grid.model_parallel.tower_model import concatenate, standalone_copy
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import RowBlock, aligned_empty
-from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.weights import Vector
 
 
-class RemoteTowers(RemoteParts):
-    """The towers on other devices, numbered from 1.
+class _Calls:
+    """The passes of the master's graph through the towers on other devices."""
 
-    `towers`: number of towers, without the master's own.
-    """
-
-    def __init__(self, members: DeviceGroup, towers: int, limits: LimitsSpec) -> None:
-        super().__init__(members, towers, limits)
+    def __init__(self, group: DeviceGroup) -> None:
+        self._group = group
         self._numbers = itertools.count(1)
         self._outputs: dict[int, list[Future[Answer]]] = {}
 
     def send(self, x: Array, *, training: bool) -> int:
         """Send an input to all towers; return the number of the pass."""
-        call = next(self._numbers)
-        message = TowerForward(call=call, training=training)
+        number = next(self._numbers)
         # A copy: TensorFlow may reuse the memory before the array is sent.
-        self._outputs[call] = self._ask([message] * self._count, [np.array(x)])
-        return call
+        copy, options = np.array(x), {"number": number, "training": training}
+        self._outputs[number] = [
+            self._group.call(device, "forward", copy, **options)[0] for device in self._group.others
+        ]
+        return number
 
-    def outputs(self, call: int) -> list[Array]:
+    def outputs(self, number: int) -> list[Array]:
         """Return the towers' outputs for the input of a pass."""
-        arrays = [self._array(future) for future in self._outputs.pop(call)]
-        self._check_steps()
-        return arrays
+        answers = [self._group.result(future) for future in self._outputs.pop(number)]
+        return [array for _, (array,) in answers]
 
-    def send_gradients(self, call: int, gradients: Sequence[Array]) -> None:
+    def send_gradients(self, number: int, gradients: Sequence[Array]) -> None:
         """Let each tower take its step, without waiting for the end of it."""
-        for number, gradient in enumerate(gradients, start=1):
-            line = self._line(number)
-            self._steps += line.ask(TowerBackward(call=call), [np.array(gradient)])
+        for device, gradient in zip(self._group.others, gradients, strict=True):
+            self._group.call(device, "backward", np.array(gradient), number=number)
+            self._group.call(device, "step", answers=0)
 
 
-def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTowers) -> Any:
+def local_model(model: Any, towers: Sequence[Any], master: Any, group: DeviceGroup) -> Any:
     """Return the master's part of a model: its own tower, the others' outputs, and the rest."""
     import keras
 
@@ -64,7 +57,7 @@ def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTo
     if len(towers) == 1:
         outputs = [towers[0](inputs)]
     else:
-        send, collect = _layers(towers[1:], remote)
+        send, collect = _layers(towers[1:], _Calls(group))
         x, call = send(inputs)
         first = towers[0](x)
         outputs = [first, *collect([call, first])]
@@ -73,7 +66,7 @@ def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTo
     return local
 
 
-def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
+def _layers(others: Sequence[Any], calls: _Calls) -> tuple[Any, Any]:
     """Return the layers that send the input, and that collect the other towers' outputs."""
     import keras
     import tensorflow as tf
@@ -83,7 +76,7 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
     class Send(keras.layers.Layer):  # type: ignore[misc]
         def call(self, x: Any, training: bool = False) -> tuple[Any, Any]:
             def send(array: Array) -> Any:
-                return np.int64(remote.send(array, training=bool(training)))
+                return np.int64(calls.send(array, training=bool(training)))
 
             call = tf.numpy_function(send, [x], tf.int64)
             call.set_shape(())
@@ -99,7 +92,7 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
         # This comes after the own tower, so that the tower does not wait for the only thread.
         with tf.control_dependencies([own]):
             outputs = tf.numpy_function(
-                lambda number: remote.outputs(int(number)), [call], [tf.float32] * len(shapes)
+                lambda number: calls.outputs(int(number)), [call], [tf.float32] * len(shapes)
             )
         # Outside a compiled call, a single result is not in a list.
         outputs = tf.nest.flatten(outputs)
@@ -108,7 +101,7 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
 
         def gradients(*dys: Any) -> Any:
             def send(number: Any, *arrays: Array) -> Any:
-                remote.send_gradients(int(number), arrays)
+                calls.send_gradients(int(number), arrays)
                 return np.zeros((), np.float32)
 
             sent = tf.numpy_function(send, [call, *dys], tf.float32)
@@ -125,30 +118,25 @@ class TowersEngine:
 
     The towers keep their own weights. These travel once per window: to the server, and from there
     to the next attempt if this one dies. All other attributes are those of the engine of the
-    master's part. What needs the towers raises `ServerUnreachableError` if one of them is lost, and
-    another attempt goes on from the last window.
+    master's part.
     """
 
     def __init__(
-        self,
-        model: Any,
-        towers: Sequence[Any],
-        master: Any,
-        remote: RemoteTowers,
-        **options: Any,
+        self, model: Any, towers: Sequence[Any], master: Any, group: DeviceGroup, **options: Any
     ) -> None:
         first, head = standalone_copy(towers[0]), standalone_copy(master)
-        local = local_model(model, [first, *towers[1:]], head, remote)
+        local = local_model(model, [first, *towers[1:]], head, group)
         self._inner = TensorFlowEngine(local, **{**options, "jit": False})
-        self._remote = remote
+        self._group = group
         self.layout = weight_layout(model)
-        # Where each number of the master's own vector is in the whole one.
-        self._own = np.empty(weight_layout(local).size, np.int64)
-        for copy, part in ((first, towers[0]), (head, master)):
-            self._own[places(local, copy)] = places(model, part)
+        # Where the variables of the master's part are in the whole vector, in the part's order.
+        where = {
+            id(variable): place
+            for copy, part in ((first, towers[0]), (head, master))
+            for variable, place in zip(model_variables(copy).all, places(model, part), strict=True)
+        }
+        self._own = tuple(where[id(variable)] for variable in model_variables(local).all)
         self._theirs = [places(model, tower) for tower in towers[1:]]
-        # Key of the towers' state in the whole state; the engine's own keys are numbers.
-        self._names = [f"tower {number}" for number in range(1, len(towers))]
         self._remote_weights: list[Vector] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -157,73 +145,44 @@ class TowersEngine:
 
     def warm_up(self, block: RowBlock) -> float:
         """Compile, and leave master and towers as they were; see `ModelEngine`."""
-        with self._remote.translate_errors():
-            parts = self._remote.fetch()
-            seconds = self._inner.warm_up(block)
-            self._remote.put(parts)
-            self._remote.begin()
-        self._remote.begin_training()
+        parts = self._fetch()
+        seconds = self._inner.warm_up(block)
+        self._group.each("put", parts)
+        self._group.each("begin")
         self._remote_weights = parts
         return seconds
 
     def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
-        own, result_part = aligned_empty(self._own.size), aligned_empty(self._own.size)
-        np.take(before, self._own, out=own, mode="clip")
-        with self._remote.translate_errors():
-            self._put([before[places] for places in self._theirs])
-            # The towers take steps during the window, also if it fails.
-            self._remote_weights = None
-            result = self._inner.run(own, blocks, result_part)
-            theirs = self._remote_weights = self._remote.fetch()
-        after[self._own] = result_part
-        for where, vector in zip(self._theirs, theirs, strict=True):
-            after[where] = vector
+        own, result_part = (aligned_empty(self._inner.layout.size) for _ in range(2))
+        np.copyto(own, gather(before, self._own))
+        self._put([gather(before, places) for places in self._theirs])
+        # The towers take steps during the window, also if it fails.
+        self._remote_weights = None
+        result = self._inner.run(own, blocks, result_part)
+        self._remote_weights = self._fetch()
+        self._scatter(result_part, after)
         return result
 
     def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of the whole model's weights on rows; see `Engine`."""
-        with self._remote.translate_errors():
-            self._put([weights[places] for places in self._theirs])
-            return self._inner.evaluate(weights[self._own], blocks)
-
-    def set_schedule_offset(self, steps: int) -> None:
-        """Let the schedules of master and towers go on after `steps` batches; see `Engine`."""
-        self._inner.set_schedule_offset(steps)
-        with self._remote.translate_errors():
-            self._remote.set_schedule_offset(steps)
-
-    def set_learning_rate(self, value: float) -> None:
-        """Set the learning rate of the master and of all towers."""
-        self._inner.set_learning_rate(value)
-        with self._remote.translate_errors():
-            self._remote.set_rate(value)
-
-    def state(self) -> State:
-        """Return copies of everything but the weights that master and towers change."""
-        with self._remote.translate_errors():
-            theirs = zip(self._names, self._remote.fetch_state(), strict=True)
-        return {**self._inner.state(), **{name: np.array(packed) for name, packed in theirs}}
-
-    def outcome(self) -> State:
-        """Return nothing: no process has the whole model; see `ModelEngine`."""
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Go on from what `state` returned."""
-        self._inner.restore(state)
-        with self._remote.translate_errors():
-            self._remote.put_state([state[name] for name in self._names])
+        self._put([gather(weights, places) for places in self._theirs])
+        return self._inner.evaluate(gather(weights, self._own), blocks)
 
     def weights(self) -> Vector:
         """Return a copy of the whole model's weights as a flat vector."""
         vector = np.empty(self.layout.size, np.float32)
-        vector[self._own] = self._inner.weights()
-        with self._remote.translate_errors():
-            parts = self._remote.fetch()
-        for where, theirs in zip(self._theirs, parts, strict=True):
-            vector[where] = theirs
+        self._remote_weights = self._fetch()
+        self._scatter(self._inner.weights(), vector)
         return vector
+
+    def _scatter(self, own: Vector, vector: Vector) -> None:
+        scatter(own, self._own, vector)
+        for part, where in zip(self._remote_weights or (), self._theirs, strict=True):
+            scatter(part, where, vector)
+
+    def _fetch(self) -> list[Vector]:
+        return [part for (part,) in self._group.each("get")]
 
     def _put(self, weights: list[Vector]) -> None:
         """Send the towers their weights, unless they have them already."""
@@ -232,5 +191,5 @@ class TowersEngine:
             return
         # What the towers hold is unknown until all have taken the weights.
         self._remote_weights = None
-        self._remote.put(weights)
+        self._group.each("put", weights)
         self._remote_weights = weights

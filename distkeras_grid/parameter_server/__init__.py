@@ -3,6 +3,5 @@
 Read in this order: `messages`, `frames`, `connection` (the protocol, without a socket), `auth`,
 `center` (the arithmetic), `state`, `gradient_log`, `center_snapshots` and `server_core` (what the
 server decides), `coordinator` (one lock around the core), `transports`, `service` (the process),
-`server_process` (which starts it), `process` (the driver's side), `client`. Then `message_schema`,
-`array_channel`, `listener` and `client_handshake` (messages with arrays, which divided models use).
+`server_process` (which starts it), `process` (the driver's side), `client`.
 """

@@ -129,8 +129,11 @@ def partition_rows(
     shuffle: bool,
     seed: int = 0,
     copies: bool = False,
+    partitions: int | None = None,
 ) -> DataFrame:
     """Return the rows dealt to `seats` partitions, partition i for worker i.
+
+    There may be more `partitions`, which are empty.
 
     With `shuffle` neighboring rows go to different seats, so that each seat has tiles of every
     source. Of each `seats` consecutive rows one goes to each seat. `seed` decides with which seat
@@ -152,7 +155,7 @@ def partition_rows(
         seat = F.floor(row * seats / F.lit(summary.rows))
     keys = F.lit([partition_key(number) for number in range(seats)])
     rows = rows.withColumn(_KEY, F.get(keys, seat.cast("int")))
-    return rows.repartition(seats, F.col(_KEY)).drop(_KEY, _SEAT)
+    return rows.repartition(partitions or seats, F.col(_KEY)).drop(_KEY, _SEAT)
 
 
 def _partition(frame: DataFrame) -> Column:

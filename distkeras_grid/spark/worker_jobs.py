@@ -4,7 +4,9 @@ The rows are dealt once, and all jobs share that shuffle. When an executor is lo
 shuffle is lost, too. Spark then restarts all unfinished tasks of the job, even running ones, and
 gives the job up after the fourth time. So each worker has a job of its own.
 
-The tasks are ordinary ones, not a barrier stage, which Spark would not retry.
+The tasks are ordinary ones, which Spark starts again one by one. Only a worker that is itself a
+group of tasks is a barrier stage: Spark starts all of them at once, and if one is lost, it ends all
+of them and their job, which is then submitted again.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class WorkerJobs:
 
     `key_of`: takes the number of a seat and returns its key, which only the closure of this seat's
     tasks has; `task` then takes it before the batches.
+    `tasks`: number of tasks of the only worker, if it is a group; all partitions are theirs.
     """
 
     def __init__(
@@ -82,8 +85,9 @@ class WorkerJobs:
         schema: str,
         name: str,
         key_of: Callable[[int], bytes] | None = None,
+        tasks: int | None = None,
     ) -> None:
-        self._key_of = key_of
+        self._key_of, self._tasks = key_of, tasks
         self._context = frame.sparkSession.sparkContext
         self._frame, self._task, self._schema, self._tag = frame, task, schema, name
         # Guards everything below, which the jobs' threads change.
@@ -187,7 +191,10 @@ class WorkerJobs:
 
     @property
     def failures_of_a_job(self) -> int:
-        """How often a task may fail before Spark gives its job up."""
+        """How often a task, or a group of them, may fail before Spark gives its job up."""
+        if self._tasks is not None:
+            # Spark does not try the last stage of a job again if it is a barrier stage.
+            return 1
         return failures_of_a_job(str(self._context.master), self._context.getConf().get)
 
     def _seat_tag(self, seat: int) -> str:
@@ -230,16 +237,18 @@ class WorkerJobs:
         if self._key_of is None:
             rdd = self._frame.mapInArrow(self._task, self._schema).rdd
             return [rdd] * rdd.getNumPartitions()
+        group = self._tasks is not None
         session: Any = self._frame.sparkSession
         frame: Any = self._frame._jdf
         rows = frame.queryExecution().toRdd()
         serializer: Any = CloudPickleSerializer
         shared = self._context.broadcast(serializer().dumps(self._task))
         rdds = []
-        for seat in range(rows.getNumPartitions()):
+        for seat in range(1 if group else rows.getNumPartitions()):
             part = session._jsparkSession.internalCreateDataFrame(rows, frame.schema(), False)
             own = partial(_with_key, shared, self._key_of(seat))
-            rdds.append(DataFrame(part, session).mapInArrow(own, self._schema).rdd)
+            own_frame = DataFrame(part, session).mapInArrow(own, self._schema, barrier=group)
+            rdds.append(own_frame.rdd)
         return rdds
 
     def _submit(self, seat: int) -> None:
@@ -285,7 +294,8 @@ class WorkerJobs:
         # When a job fails, Spark ends all jobs whose lineage has the RDD that it has computed. So
         # each job computes one of its own, on top of the rows that all share.
         rdd: Any = context.union([self._rdds[seat]])
-        socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [seat])
+        partitions = [seat] if self._tasks is None else list(range(self._tasks))
+        socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, partitions)
         source: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
         # Older versions of Spark return the rows themselves.
         with (

@@ -111,11 +111,12 @@ class TrainingJob:
         serve: Callable[..., ServerProcess] = ServerProcess,
         work: Callable[..., Iterator[pa.RecordBatch]] = run_worker,
         model: bytes | None = None,
+        tasks: int | None = None,
     ) -> keras.Model:
         """Run to the end, and return the trained model.
 
-        `model`: archive that tasks receive in place of the model's, for `work` that needs only a
-        part.
+        `model`: what tasks receive in place of the model's archive, for `work` that needs less.
+        `tasks`: number of tasks of the only worker, if it is a group; see `WorkerJobs`.
         """
         key, spec, trained = new_key(), self.spec, self.data.compiled.model
         center = get_flat_weights(trained)
@@ -124,7 +125,7 @@ class TrainingJob:
         )
         for note in self.notes:
             progress.note(note)
-        rows = self._deal()
+        rows = self._deal(tasks)
         resumed = self.resumed
         saved = () if resumed is None else resumed.parts_for(spec)
         before = len(self.history.records)
@@ -144,6 +145,7 @@ class TrainingJob:
                 SUMMARY_SCHEMA,
                 self.settings.run,
                 key_of=partial(seat_key, key),
+                tasks=tasks,
             )
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
@@ -175,11 +177,12 @@ class TrainingJob:
             empty_reply=not rule_of(spec.rule).traits.answers,
         )
 
-    def _deal(self) -> DataFrame:
-        """Return the rows, one partition for each worker."""
+    def _deal(self, tasks: int | None) -> DataFrame:
+        """Return the rows, one partition for each worker, or for each task of the only one."""
         spec, data = self.spec, self.data
         if data.local is not None:
-            return data.frame
+            # Its rows say nothing.
+            return data.frame if tasks is None else active_session().range(0, tasks, 1, tasks)
         return partition_rows(
             data.frame,
             data.columns,
@@ -188,6 +191,7 @@ class TrainingJob:
             shuffle=spec.schedule.shuffle,
             seed=spec.schedule.seed,
             copies=spec.data.share != "partition",
+            partitions=tasks,
         )
 
     def _serve(

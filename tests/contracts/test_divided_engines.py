@@ -100,6 +100,7 @@ class TestConvolutions(DividedContract):
         import keras
 
         from distkeras_grid.model_parallel.convolution_finder import find_convolutions
+        from distkeras_grid.model_parallel.device_group import GroupEngine
         from distkeras_grid.model_parallel.engine import DividedEngine
         from tests.contracts.test_engines import block_of
 
@@ -121,6 +122,6 @@ class TestConvolutions(DividedContract):
         devices = self.stack.enter_context(
             devices_of([described for _, described in found], 2, BATCH, ("divided",))
         )
-        engine = DividedEngine(model, found, devices, lambda _: None)
+        engine = GroupEngine(DividedEngine(model, found, devices, lambda _: None), devices.group)
         engine.warm_up(block_of())
         return engine

@@ -1,7 +1,7 @@
-"""A driver of its own: trains a model that is divided among devices while, if asked, tasks die.
+"""A driver of its own: trains a model that is divided among devices while tasks die.
 
 ``python -m tests.faults.divided_job MASTER FOLDER SETTINGS`` with the settings as JSON: the kind
-(one of `KINDS`), and which processes are killed: ``"nobody"``, ``"master"`` or the ``"others"``.
+(one of `KINDS`), and which processes are killed: the ``"master"`` or the ``"others"``.
 What came out is written to ``FOLDER/result.json``.
 """
 
@@ -48,7 +48,7 @@ class Kind:
     divided: Callable[..., Any]
 
 
-def convolutions(loss, momentum=0.9):
+def convolutions(loss):
     import keras
 
     keras.utils.set_random_seed(2)
@@ -61,14 +61,14 @@ def convolutions(loss, momentum=0.9):
     ]
     model = keras.Sequential(layers)
     # With a larger rate, rounding alone leads to other weights after 320 steps.
-    model.compile(keras.optimizers.SGD(0.02, momentum=momentum), loss)
+    model.compile(keras.optimizers.SGD(0.02), loss)
     return model
 
 
-def split(loss, momentum=0.9, layers="all", **arguments):
+def split(loss, layers="all", **arguments):
     from distkeras_grid import ConvolutionSplit
 
-    model = convolutions(loss, momentum)
+    model = convolutions(loss)
     return ConvolutionSplit(model, num_workers=2, layers=layers, **arguments)
 
 
@@ -129,17 +129,8 @@ def plain_sgd():
 
 KINDS = {
     "split": Kind((8, 8, 2), 1, convolutions, split),
-    # A master that begins anew has no momentum of before.
-    "plain_split": Kind(
-        (8, 8, 2), 1, partial(convolutions, momentum=0.0), partial(split, momentum=0.0)
-    ),
     # Dividing layers this small does not pay, so the other device ends before the training.
-    "whole": Kind(
-        (8, 8, 2),
-        1,
-        partial(convolutions, momentum=0.0),
-        partial(split, momentum=0.0, layers="auto"),
-    ),
+    "whole": Kind((8, 8, 2), 1, convolutions, partial(split, layers="auto")),
     "placed": Kind((12,), MICRO_BATCHES, dense_layers, placed),
     "towers": Kind((12,), 1, stacked_towers, towers),
 }
@@ -217,20 +208,17 @@ def run(spark, folder: Path, kind: Kind, struck: str) -> dict:
             kill(pid)
         (folder / "go").touch()
 
-    if struck == "nobody":
-        (folder / "go").touch()
     trained = trainer.train(
         data.withMetadata("x", Field("x", kind.shape).to_metadata()),
         shuffle=False,
         seed=1,
-        callbacks=[] if struck == "nobody" else [at_epoch(2, harm)],
+        callbacks=[at_epoch(2, harm)],
     )
     pairs = zip(expected.get_weights(), trained.get_weights(), strict=True)
     return {
         "largest_difference": max(float(np.abs(one - other).max()) for one, other in pairs),
         "samples": trainer.history.samples,
         "killed": len(killed),
-        "told": trainer.run["devices"],
         "attempts": len({record.attempt for record in trainer.history.records}),
     }
 

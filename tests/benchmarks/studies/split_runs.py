@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.model_parallel.device import ConvolutionWorker, serve
+from distkeras_grid.model_parallel.device import ConvolutionModule
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.devices import Devices
-from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.master_registry import RegistryAddress
-from distkeras_grid.model_parallel.messages import VOCABULARY, Welcome
+from distkeras_grid.model_parallel.rpc import Answers, serve
 from distkeras_grid.model_parallel.time_model import NetworkLink, SplitPlan
-from distkeras_grid.parameter_server.auth import new_key, seat_key
-from distkeras_grid.parameter_server.listener import HandshakeListener
-from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.transports import Listener
+from distkeras_grid.model_parallel.wire import HandshakeListener, connect
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.rows import RowBlock, aligned_empty
+from distkeras_grid.spec import LimitsSpec
 from tests.benchmarks.studies.processes import Side
 
 #: Seconds that a measurement may take.
@@ -100,13 +98,13 @@ def measure(setup: SplitSetup) -> SplitResult:
     with Side(partial(_Whole, setup, 0), _environment()) as side:
         side.ask("seconds")
         all_cores = side.answer(ANSWER_SECONDS)
-    key_of = partial(seat_key, new_key())
+    key = new_key()
     with ExitStack() as stack:
-        master = stack.enter_context(Side(partial(_Master, setup, key_of), _environment(threads=1)))
+        master = stack.enter_context(Side(partial(_Master, setup, key), _environment(threads=1)))
         master.ask("address")
         address = master.answer(ANSWER_SECONDS)
         for number, slowdown in enumerate(setup.slowdowns, start=1):
-            build = partial(_Device, RegistryAddress("study", key_of, address), number, slowdown)
+            build = partial(_Device, address, key, number, slowdown)
             stack.enter_context(Side(build, _environment(threads=1)))
         master.ask("measure")
         one_core, divided, plan, link = master.answer(ANSWER_SECONDS)
@@ -137,23 +135,18 @@ class _Whole:
 class _Master:
     """A master that waits for its devices, and measures them and the batch."""
 
-    def __init__(self, setup: SplitSetup, key_of: Callable[[int], bytes]) -> None:
+    def __init__(self, setup: SplitSetup, key: bytes) -> None:
         from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 
         self._whole = _Whole(setup, 1)
         self._setup = setup
         self._model = network(setup)
         self._found = find_convolutions(self._model)
-        layers = tuple(described for _, described in self._found.layers.values())
-        self._devices = Devices(layers, setup.count, setup.batch, "all")
-        listener = Listener("127.0.0.1", 0, "127.0.0.1")
+        self._layers = [described for _, described in self._found.layers.values()]
+        limits = LimitsSpec(start_timeout=ANSWER_SECONDS, round_timeout=ANSWER_SECONDS)
+        self._group = DeviceGroup(setup.count, limits)
         self._gate = HandshakeListener(
-            listener,
-            key_of,
-            "study",
-            VOCABULARY,
-            Welcome(layers=layers),
-            lambda hello, channel: self._devices.join(hello.seat, channel),
+            BindAddress("127.0.0.1", "127.0.0.1"), "study", key, self._group.admit
         )
 
     def address(self) -> ServerAddress:
@@ -162,46 +155,56 @@ class _Master:
     def measure(self) -> tuple[float, float, dict[str, Any], dict[str, Any]]:
         from distkeras_grid.model_parallel.engine import DividedEngine
 
-        self._devices.wait_for_all(60.0)
-        self._devices.measure()
+        self._group.wait_for_all()
+        self._group.each("open", layers=[layer.to_json() for layer in self._layers])
+        devices = Devices(self._layers, self._group, self._setup.batch, "all")
+        devices.measure()
         layers = list(self._found.layers.values())
-        engine = DividedEngine(self._model, layers, self._devices, lambda _: None)
+        engine = DividedEngine(self._model, layers, devices, lambda _: None)
         block = _block(self._setup)
         engine.warm_up(block)
-        plan = self._devices.plan
+        plan = devices.plan
         # A first one, so that all have the memory that they need.
         _seconds(engine, block, repeats=1)
         one_core, divided = self._whole.seconds(), _seconds(engine, block)
-        return one_core, divided, plan.to_json(), self._devices.link.to_json()
+        return one_core, divided, plan.to_json(), devices.link.to_json()
 
     def close(self) -> None:
-        self._devices.close()
+        self._group.__exit__(None)
         self._gate.__exit__()
 
 
 class _Device:
     """A device that computes in a thread of its process."""
 
-    def __init__(self, guide: RegistryAddress, number: int, slowdown: float) -> None:
+    def __init__(self, address: ServerAddress, key: bytes, number: int, slowdown: float) -> None:
         from distkeras_grid.engine.process import prepare_process
 
         prepare_process(1)
-        channel, welcome = guide.connect(guide.directory, number, 0, 60.0)
-        computer = _SlowComputer(welcome.layers, slowdown)
-        threading.Thread(target=serve, args=(channel, computer), daemon=True).start()
+        channel = connect(address, "study", key, number, 60.0)
+        module = _SlowModule(slowdown)
+        threading.Thread(target=serve, args=(channel, module), daemon=True).start()
 
 
-class _SlowComputer(ConvolutionWorker):
+class _SlowModule(ConvolutionModule):
     """A device each of whose computations takes `slowdown` times as long."""
 
-    def __init__(self, layers: Sequence[Convolution], slowdown: float) -> None:
-        super().__init__(layers)
+    def __init__(self, slowdown: float) -> None:
+        super().__init__()
         self._slowdown = slowdown
 
-    def _elapsed(self, since: float) -> float:
-        seconds = super()._elapsed(since)
-        time.sleep((self._slowdown - 1) * seconds)
-        return seconds * self._slowdown
+    def forward(self, *arrays: Any, **values: Any) -> Answers:
+        yield from self._slowly(super().forward(*arrays, **values))
+
+    def backward(self, *arrays: Any, **values: Any) -> Answers:
+        yield from self._slowly(super().backward(*arrays, **values))
+
+    def _slowly(self, answers: Answers) -> Answers:
+        clock = time.perf_counter()
+        for arrays in answers:
+            time.sleep((self._slowdown - 1) * (time.perf_counter() - clock))
+            yield arrays
+            clock = time.perf_counter()
 
 
 def _environment(threads: int | None = None) -> dict[str, str]:

@@ -1,40 +1,35 @@
-"""Engines whose devices are in threads of this process, behind real lines in memory."""
+"""Engines whose devices are in threads of this process, behind real channels in memory."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
-from distkeras_grid.model_parallel.device_group import DeviceGroup
-from distkeras_grid.model_parallel.pipeline import RemoteStages
-from distkeras_grid.model_parallel.pipeline_partition import (
-    FullModelLayout,
-    find_cuts,
-    stages_of,
-    weight_slices,
-)
-from distkeras_grid.model_parallel.placed_engine import PlacedEngine
-from distkeras_grid.model_parallel.stage import StageComputer
-from distkeras_grid.model_parallel.tower import TowerComputer
-from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
-from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, connect
+from distkeras_grid.model_parallel.device_group import GroupEngine, places
+from distkeras_grid.model_parallel.pipeline_partition import find_cuts, stages_of
+from distkeras_grid.model_parallel.placed_engine import FullModelLayout, PlacedEngine
+from distkeras_grid.model_parallel.remote_module import RemoteModule
+from distkeras_grid.model_parallel.towers_engine import TowersEngine
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, Mortal, group_of
 
 
 @contextmanager
-def ending(members, threads):
-    """Let the devices go at the end of a block, and see their threads end."""
-    try:
-        yield
-    finally:
-        members.close()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
+def engine_of(build, modules, names, limits, dies):
+    """The engine of a master, with its group and the modules of its devices."""
+    mortal = [Mortal(module) for module in modules]
+    raises = {dies: ConnectionAbortedError} if dies else {}
+    with group_of(mortal, limits, raises) as group:
+        engine = GroupEngine(build(group), group, names)
+        engine.group, engine.modules = group, mortal
+        try:
+            yield engine
+        finally:
+            for module in mortal:
+                module.over.set()
 
 
-@contextmanager
-def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
-    """The engine of a model that is cut after these layers, its devices in threads."""
+def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT, dies=None):
+    """The engine of a model that is cut after these layers."""
     import keras
 
     whole = model_from_bytes(model_to_bytes(model))
@@ -43,48 +38,36 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
     stages[-1].compile_from_config(model.get_compile_config())
     archives = [model_to_bytes(stage) for stage in stages]
     optimizer = keras.optimizers.serialize(model.optimizer)
-    members = DeviceGroup(len(stages))
-    computers = [
-        Dies(StageComputer(model_from_bytes(archive), optimizer, first=number == 0))
+    modules = [
+        RemoteModule(model_from_bytes(archive), optimizer, first=number == 0)
         for number, archive in enumerate(archives[:-1])
     ]
-    threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
-    assert members.wait_for_all(5.0) == len(stages)
-    engine = PlacedEngine(
-        model_from_bytes(archives[-1]),
-        FullModelLayout(
-            weight_layout(whole), tuple(weight_slices(whole, stage) for stage in stages)
-        ),
-        RemoteStages(members, len(names), limits) if names else None,
-        micro_batches,
-        on_passes=told,
-    )
-    engine.members, engine.computers = members, computers
-    with ending(members, threads):
-        yield engine
+    layout = FullModelLayout(weight_layout(whole), tuple(places(whole, each) for each in stages))
+
+    def build(group):
+        last = model_from_bytes(archives[-1])
+        return PlacedEngine(last, layout, group, micro_batches, on_passes=told)
+
+    return engine_of(build, modules, [f"stage {n}" for n in range(len(modules))], limits, dies)
 
 
-@contextmanager
-def towers_engine(archive, names, limits=PATIENT):
-    """The engine of a model with these towers, all but the first in threads."""
+def towers_engine(archive, names, limits=PATIENT, dies=None):
+    """The engine of a model with these towers."""
     import keras
 
     def parts():
         model = model_from_bytes(archive)
         return model, [model.get_layer(name) for name in names]
 
-    members = DeviceGroup(len(names))
-    threads, computers = [], []
+    modules = []
     for number in range(1, len(names)):
         model, towers = parts()
         optimizer = keras.optimizers.serialize(model.optimizer)
-        computer = Dies(TowerComputer(towers[number], optimizer))
-        computers.append(computer)
-        threads.append(connect(members, number, computer))
-    assert members.wait_for_all(5.0) == len(names)
-    model, towers = parts()
-    remote = RemoteTowers(members, len(names) - 1, limits)
-    engine = TowersEngine(model, towers, model.get_layer("head"), remote)
-    engine.members, engine.computers = members, computers
-    with ending(members, threads):
-        yield engine
+        modules.append(RemoteModule(towers[number], optimizer, first=True))
+
+    def build(group):
+        model, towers = parts()
+        return TowersEngine(model, towers, model.get_layer("head"), group)
+
+    numbers = range(1, len(names))
+    return engine_of(build, modules, [f"tower {n}" for n in numbers], limits, dies)

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from distkeras_grid.model_parallel.device import ConvolutionWorker, serve
+from distkeras_grid.errors import GridError
+from distkeras_grid.model_parallel.device import ConvolutionModule
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.devices import Devices
-from distkeras_grid.model_parallel.messages import VOCABULARY
+from distkeras_grid.model_parallel.rpc import serve
 from distkeras_grid.model_parallel.time_model import LayerPlan, SplitPlan
-from distkeras_grid.parameter_server.array_channel import ArrayChannel
+from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
 from tests.memory_streams import memory_pair
 
@@ -20,75 +22,67 @@ from tests.memory_streams import memory_pair
 PATIENT = LimitsSpec(start_timeout=30.0, round_timeout=30.0)
 
 
-def proven_pair():
-    """Both ends of a line whose handshake is over."""
-    channels = [ArrayChannel(stream, VOCABULARY) for stream in memory_pair()]
-    for channel in channels:
-        channel.proven = True
-    return channels
+@contextmanager
+def group_of(modules, limits=PATIENT, raises=()):
+    """The devices of a run in threads, all of which are there; some end with errors (`raises`)."""
+    group, threads, errors = DeviceGroup(1 + len(modules), limits), [], {}
 
+    def work(number, channel, module):
+        try:
+            serve(channel, module)
+        except (OSError, ValueError, ArithmeticError, GridError) as error:
+            errors[number] = type(error)
 
-def connect(devices, number, computer, before=None, attempt=0):
-    """Start a device in a thread, which is returned."""
-    ours, theirs = proven_pair()
-    if before is not None:
-        before(theirs)
-    thread = threading.Thread(target=serve, args=(theirs, computer), daemon=True)
-    thread.start()
-    devices.join(number, ours, attempt)
-    return thread
-
-
-def again(members, number, computer, attempt=0):
-    """Connect a device that was there already, which raises what turns it away."""
-    ours, theirs = proven_pair()
-    thread = threading.Thread(target=serve, args=(theirs, computer), daemon=True)
-    thread.start()
     try:
-        members.join(number, ours, attempt)
+        with group:
+            for number, module in enumerate(modules, start=1):
+                ours, theirs = (ArrayChannel(stream) for stream in memory_pair())
+                threads.append(threading.Thread(target=work, args=(number, theirs, module)))
+                threads[-1].start()
+                group.admit(number, ours)
+            group.wait_for_all()
+            yield group
     finally:
-        ours.close()
-        thread.join(10)
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+    assert errors == dict(raises)
 
 
-class Dies:
-    """A device that loses its connection at its n-th message from when `left` was set.
+class Mortal:
+    """A module whose device is lost at its n-th call from when `left` was set.
 
-    If it is `silent`, it keeps the connection, and answers nothing more.
+    If it is `silent`, it keeps the connection, and answers nothing more until `over`.
     """
 
-    def __init__(self, computer, left=None):
-        self.computer, self.left, self.silent = computer, left, False
+    def __init__(self, module):
+        self.module, self.left, self.silent = module, None, False
+        self.over = threading.Event()
+        self.CALLS = module.CALLS
 
-    def answer(self, message, arrays, duplex):
-        if self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                if not self.silent:
-                    duplex.close()
-                return
-        self.computer.answer(message, arrays, duplex)
+    def __getattr__(self, name):
+        method = getattr(self.module, name)
+
+        def call(*arrays, **values):
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0 and self.silent:
+                    self.over.wait(60)
+                elif self.left < 0:
+                    raise ConnectionAbortedError("a test")
+            return method(*arrays, **values)
+
+        return call
 
 
 @contextmanager
-def devices_of(layers, count, batch=8, which="all", before=None, **settings):
-    """The devices of a run, all of which are there."""
-    told = []
-    devices = Devices(layers, count, batch, which, told.append, **settings)
-    devices.told = told
-    devices.computers = [ConvolutionWorker(layers) for _ in range(1, count)]
-    devices.threads = [
-        connect(devices, n, computer, (before or {}).get(n))
-        for n, computer in enumerate(devices.computers, start=1)
-    ]
-    assert devices.wait_for_all(10) == count
-    try:
+def devices_of(layers, count, batch=8, which="all", limits=PATIENT):
+    """The devices of a run with these layers."""
+    with group_of([ConvolutionModule() for _ in range(1, count)], limits) as group:
+        group.each("open", layers=[layer.to_json() for layer in layers])
+        devices = Devices(layers, group, batch, which)
+        devices.group = group
         yield devices
-    finally:
-        devices.close()
-        for thread in devices.threads:
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 def plan_of(**shares):

@@ -78,9 +78,9 @@ def test_a_model_that_is_faster_as_it_is_is_trained_as_it_is(monkeypatch, steps)
         # Both convolutions are Keras' own.
         assert told[0].whole == told[0].divided == pytest.approx(seconds / steps)
         assert told[0].whole < 2 * SLOW_SECONDS
-        moved = devices.moved
+        moved = devices.group.moved
         assert trained(engine, block).tobytes() == trained(plain, block).tobytes()
-        assert devices.moved == moved
+        assert devices.group.moved == moved
 
 
 def test_a_model_that_is_faster_as_it_is_is_divided_if_its_layers_are_named(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_model_that_is_faster_as_it_is_is_divided_if_its_layers_are_named(monk
         engine.warm_up(block)
         assert set(told[0].shares) == {"a", "b"}
         assert told[0].whole < 2 * SLOW_SECONDS < told[0].divided
-        moved = devices.moved
+        moved = devices.group.moved
         expected = trained(plain, block)
         assert np.abs(trained(engine, block) - expected).max() < 1e-5 * np.abs(expected).max()
-        assert devices.moved > moved
+        assert devices.group.moved > moved

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,23 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.model_parallel.device_group import DeviceGroup
-from distkeras_grid.model_parallel.messages import (
-    ForwardResult,
-    InputGradient,
-    StageBackward,
-    StageStep,
-    StepReply,
-    TowerForward,
-)
-from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
+from distkeras_grid.model_parallel.pipeline import infer, micro_batch_bounds, scaled, train
 from distkeras_grid.model_parallel.schedule import one_forward_one_backward
 from distkeras_grid.spec import LimitsSpec
-from tests.distkeras_grid.model_parallel.helpers import PATIENT, connect
+from tests.distkeras_grid.model_parallel.helpers import group_of
 
 
 class Multiplies:
     """A stage ``y = factor x`` that notes what it is asked for."""
+
+    CALLS = frozenset({"forward", "backward", "step"})
 
     def __init__(self, factor, first):
         self.factor, self.first = factor, first
@@ -36,145 +28,120 @@ class Multiplies:
         self.silent_at = self.closed_at = None
         self.pause = 0.0
 
-    def answer(self, message, arrays, duplex):
+    def _note(self, name, number=None):
         if len(self.asked) == self.closed_at:
-            duplex.close()
-            return
+            raise ConnectionAbortedError("a test")
         if len(self.asked) == self.silent_at:
             time.sleep(1.0)
         time.sleep(self.pause)
-        self.asked.append(message)
-        if isinstance(message, TowerForward):
-            duplex.send(ForwardResult(seconds=0.0), [self.factor * arrays[0]])
-        elif isinstance(message, StageBackward):
-            found = [] if self.first else [self.factor * arrays[0]]
-            duplex.send(InputGradient(seconds=0.0), found)
-        else:
-            duplex.send(StepReply(seconds=0.0))
+        self.asked.append((name, number))
+
+    def forward(self, x, number, **_):
+        self._note("forward", number)
+        yield [self.factor * x]
+
+    def backward(self, dy, number):
+        self._note("backward", number)
+        yield [] if self.first else [self.factor * dy]
+
+    def step(self):
+        self._note("step")
+        yield from ()
 
 
-@contextmanager
-def stages(*factors, limits=PATIENT):
-    members = DeviceGroup(1 + len(factors))
-    computers = [Multiplies(factor, number == 0) for number, factor in enumerate(factors)]
-    threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
-    remote = RemoteStages(members, len(factors), limits)
-    remote.members, remote.computers = members, computers
-    try:
-        yield remote
-    finally:
-        members.close()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
+def stages(*factors):
+    return [Multiplies(factor, number == 0) for number, factor in enumerate(factors)]
 
 
 @pytest.mark.parametrize(("count", "micro_batches"), [(1, 1), (1, 4), (3, 2), (3, 7)])
 def test_each_stage_is_asked_in_the_order_of_the_schedule(count, micro_batches):
     inputs = [np.full((2, 3), number, np.float32) for number in range(micro_batches)]
-    seen = []
+    seen, modules = [], stages(*[2.0] * count)
 
-    def last(number, given):
-        seen.append((number, given))
-        return np.ones_like(given)
+    def last(number, x):
+        seen.append((number, x))
+        return np.ones_like(x)
 
-    with stages(*[2.0] * count) as remote:
+    with group_of(modules) as group:
         for batch in range(2):
-            passes = remote.train(inputs, last)
-            first_call = min(
-                m.call
-                for m in remote.computers[0].asked[-2 * micro_batches :]
-                if isinstance(m, TowerForward)
-            )
-            schedule = one_forward_one_backward(count + 1, micro_batches)
-            # The steps of the batch before are taken by now.
-            for computer, order in zip(remote.computers, schedule, strict=False):
-                begin = batch * (2 * micro_batches + 1)
-                asked = computer.asked[begin : begin + 2 * micro_batches]
-                assert [
-                    (isinstance(message, StageBackward), message.call - first_call)
-                    for message in asked
-                ] == [(step.backward, step.micro_batch) for step in order]
-                if batch:
-                    assert isinstance(computer.asked[begin - 1], StageStep)
+            passes = train(group, inputs, last, first_call=100 * batch)
             assert len(passes) == micro_batches * (2 * count + 1)
+    # All have ended, and taken the steps of the last batch.
+    schedule = one_forward_one_backward(count + 1, micro_batches)
+    for module, order in zip(modules, schedule, strict=False):
+        expected = []
+        for first_call in (0, 100):
+            expected += [
+                ("backward" if step.backward else "forward", first_call + step.micro_batch)
+                for step in order
+            ]
+            expected.append(("step", None))
+        assert module.asked == expected
     assert [number for number, _ in seen] == [*range(micro_batches)] * 2
     for number, found in seen:
         np.testing.assert_array_equal(found, np.full((2, 3), number * 2.0**count, np.float32))
 
 
 def test_the_output_before_the_last_stage_is_found_without_training():
-    with stages(2.0, 3.0) as remote:
-        np.testing.assert_array_equal(remote.infer(np.ones((2, 2), np.float32)), np.full((2, 2), 6))
+    with group_of(stages(2.0, 3.0)) as group:
+        found = infer(group, np.ones((2, 2), np.float32))
+    np.testing.assert_array_equal(found, np.full((2, 2), 6))
 
 
 @pytest.mark.parametrize("at", range(8))
 @pytest.mark.parametrize("stage", [0, 1])
-def test_a_stage_that_dies_at_any_message_is_one_error_at_once(stage, at):
-    inputs = [np.ones((1, 1), np.float32)] * 4
-    with stages(2.0, 2.0) as remote:
-        remote.computers[stage].closed_at = at
+def test_a_stage_that_dies_at_any_call_is_one_error_at_once(stage, at):
+    inputs, modules = [np.ones((1, 1), np.float32)] * 4, stages(2.0, 2.0)
+    modules[stage].closed_at = at
+    with group_of(modules, raises={stage + 1: ConnectionAbortedError}) as group:
         clock = time.monotonic()
-        with pytest.raises(ServerUnreachableError):
-            remote.train(inputs, lambda _, given: given)
+        with pytest.raises(ServerUnreachableError, match=f"Device {stage + 1} is lost"):
+            train(group, inputs, lambda _, x: x, first_call=0)
         assert time.monotonic() - clock < 10
-        assert remote.lost
 
 
-@pytest.mark.parametrize(
-    ("limits", "trains", "limit"),
-    [
-        (LimitsSpec(start_timeout=0.2), False, "start_timeout"),
-        (LimitsSpec(round_timeout=0.2), True, "round_timeout"),
-    ],
-)
-def test_a_stage_that_is_silent_for_too_long_is_an_error(limits, trains, limit):
+@pytest.mark.parametrize(("trains", "limit"), [(False, "start_timeout"), (True, "round_timeout")])
+def test_a_stage_that_is_silent_for_too_long_is_an_error(trains, limit):
     """The second one of two, which the first one waits for."""
-    with stages(2.0, 2.0, limits=limits) as remote:
+    modules = stages(2.0, 2.0)
+    times = {"start_timeout": 60.0, "round_timeout": 60.0, limit: 0.2}
+    with group_of(modules, LimitsSpec(**times)) as group:
         if trains:
-            remote.begin_training()
-        remote.computers[1].silent_at = 1
-        with pytest.raises(ServerUnreachableError, match=rf"device 2\b.*0\.2 s \({limit}\)"):
-            remote.train([np.ones((1, 1), np.float32)] * 2, lambda _, given: given)
-        assert remote.lost
-
-
-def test_a_stage_that_trains_may_take_longer_than_a_start():
-    with stages(2.0, limits=LimitsSpec(start_timeout=0.2, round_timeout=None)) as remote:
-        remote.begin_training()
-        remote.computers[0].silent_at = 1
-        remote.train([np.ones((1, 1), np.float32)] * 2, lambda _, given: given)
-        assert not remote.lost
+            group.begin_training()
+        modules[1].silent_at = 1
+        with pytest.raises(ServerUnreachableError, match=rf"Device 2 .*0\.2 s \({limit}\)"):
+            train(group, [np.ones((1, 1), np.float32)] * 2, lambda _, x: x, first_call=0)
 
 
 def test_the_limit_is_for_one_answer_and_not_for_the_way_through_all_stages():
     """Nothing comes to the last stage for 1.2 s, or out of the first one at the end."""
-    with stages(2.0, 2.0, 2.0, limits=LimitsSpec(round_timeout=1.0)) as remote:
-        remote.begin_training()
-        for computer in remote.computers:
-            computer.pause = 0.4
-        remote.train([np.ones((1, 1), np.float32)], lambda _, given: given)
-        assert not remote.lost
+    modules = stages(2.0, 2.0, 2.0)
+    for module in modules:
+        module.pause = 0.4
+    with group_of(modules, LimitsSpec(start_timeout=1.0)) as group:
+        train(group, [np.ones((1, 1), np.float32)], lambda _, x: x, first_call=0)
 
 
 def test_what_the_last_stage_raises_comes_through():
     def last(*_):
         raise ZeroDivisionError
 
-    with stages(2.0) as remote, pytest.raises(ZeroDivisionError):
-        remote.train([np.ones((1, 1), np.float32)] * 3, last)
+    with group_of(stages(2.0)) as group, pytest.raises(ZeroDivisionError):
+        train(group, [np.ones((1, 1), np.float32)] * 3, last, first_call=0)
 
 
-def test_the_last_stage_is_called_in_one_thread():
-    threads = set()
+@pytest.mark.parametrize("others", [0, 2])
+def test_the_last_stage_is_called_in_one_thread(others):
+    """It may be the only one."""
+    threads = []
 
-    def last(_, given):
-        threads.add(threading.current_thread())
-        return given
+    def last(_, x):
+        threads.append(threading.current_thread())
+        return x
 
-    with stages(2.0, 2.0) as remote:
-        remote.train([np.ones((1, 1), np.float32)] * 5, last)
-    assert threads == {threading.current_thread()}
+    with group_of(stages(*[2.0] * others)) as group:
+        train(group, [np.ones((1, 1), np.float32)] * 5, last, first_call=0)
+    assert threads == [threading.current_thread()] * 5
 
 
 @given(st.integers(1, 40), st.integers(1, 12))

@@ -11,14 +11,12 @@ from distkeras_grid.engine.compile_settings import adds_losses
 from distkeras_grid.engine.keras_model import get_flat_weights, model_from_bytes, model_to_bytes
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.cuts import choose_cuts
+from distkeras_grid.model_parallel.device_group import gather, places, scatter
 from distkeras_grid.model_parallel.layer_profiler import measure_pieces
 from distkeras_grid.model_parallel.pipeline_partition import (
     check_stageable,
     find_cuts,
-    gather,
-    scatter,
     stages_of,
-    weight_slices,
 )
 from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 
@@ -89,10 +87,10 @@ def test_stages_one_after_the_other_are_the_model_also_from_their_archives():
 def test_each_weight_has_one_place_and_goes_there_and_back():
     model = residual()
     stages = stages_of(model, find_cuts(model)[1:3])
-    places = [weight_slices(model, stage) for stage in stages]
+    slices = [places(model, stage) for stage in stages]
     vector = get_flat_weights(model)
     back = np.full_like(vector, np.nan)
-    for stage, own in zip(stages, places, strict=True):
+    for stage, own in zip(stages, slices, strict=True):
         part = gather(vector, own)
         np.testing.assert_array_equal(part, get_flat_weights(stage))
         scatter(part, own, back)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +12,9 @@ from distkeras_grid.model_parallel.schedule import (
     bubble_share,
     in_flight,
     one_forward_one_backward,
-    timetable,
+    predicted_bubble,
 )
+from tests.distkeras_grid.model_parallel.timetable import timetable
 
 sizes = st.integers(1, 9), st.integers(1, 17)
 
@@ -48,37 +47,22 @@ def test_at_most_stages_less_rank_micro_batches_are_in_flight(stages, count):
 
 
 @given(*sizes, st.data())
-def test_nobody_waits_forever_and_nothing_runs_before_what_it_needs(stages, count, data):
+def test_nobody_waits_forever_nor_longer_than_predicted(stages, count, data):
     seconds = st.lists(st.floats(0.01, 3.0), min_size=stages, max_size=stages)
-    forward, backward, line = (data.draw(seconds) for _ in range(3))
+    forward, backward = data.draw(seconds), data.draw(seconds)
     schedule = one_forward_one_backward(stages, count)
-    passes = timetable(schedule, forward, backward, line[:-1])
+    passes = timetable(schedule, forward, backward)
     assert len(passes) == 2 * stages * count
-    ended = {(p.stage, p.micro_batch, p.backward): p.ended for p in passes}
-    for each in passes:
-        step = Pass(stage=each.stage, micro_batch=each.micro_batch, backward=each.backward)
-        for need in step.needs(stages):
-            way = 0.0 if need.stage == each.stage else line[min(need.stage, each.stage)]
-            key = need.stage, need.micro_batch, need.backward
-            assert each.started >= ended[key] + way - 1e-9
-    for stage in range(stages):
-        mine = sorted((p for p in passes if p.stage == stage), key=lambda p: p.started)
-        for one, other in pairwise(mine):
-            assert other.started >= one.ended - 1e-9
-    assert 0 <= bubble_share(passes) < 1
+    assert 0 <= bubble_share(passes) <= predicted_bubble(forward, backward, count) + 1e-9
 
 
 @given(*sizes, st.floats(0.1, 2.0), st.floats(0.1, 2.0))
 def test_the_bubble_of_equal_stages_is_that_of_the_formula(stages, count, forward, backward):
     schedule = one_forward_one_backward(stages, count)
     passes = timetable(schedule, [forward] * stages, [backward] * stages)
-    assert bubble_share(passes) == pytest.approx((stages - 1) / (count + stages - 1), abs=1e-9)
-
-
-def test_stages_that_wait_for_each_other_are_told():
-    first, last = one_forward_one_backward(2, 2)
-    with pytest.raises(ConfigurationError):
-        timetable((tuple(reversed(first)), last), [1, 1], [1, 1])
+    expected = pytest.approx((stages - 1) / (count + stages - 1), abs=1e-9)
+    assert bubble_share(passes) == expected
+    assert predicted_bubble([forward] * stages, [backward] * stages, count) == expected
 
 
 @pytest.mark.parametrize("sizes", [(0, 1), (1, 0)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 from distkeras_grid.model_parallel import devices as devices_module
 from distkeras_grid.model_parallel.arithmetic import UnitRange
 from distkeras_grid.model_parallel.convolution_finder import find_convolutions
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.messages import Backward, Forward
 from distkeras_grid.model_parallel.split_convolution_layer import install
-from tests.distkeras_grid.model_parallel.helpers import connect, devices_of, plan_of, planning
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, devices_of, plan_of, planning
 
 pytestmark = pytest.mark.tensorflow
 
@@ -125,10 +124,11 @@ def test_output_and_gradients_are_those_of_the_whole_layer(case):
     with devices_of(layers, 3) as devices:
         install(list(found.layers.values()), devices)
         devices.apply_plan(plan_of(c=shares))
+        before = devices.group.moved
         divided = gradients(model, x)
         # Outside of a compiled call, too.
         assert apart(expected[0], model(x)) <= BOUNDS["output"]
-        assert (devices.moved > 0) == any(shares[1:])
+        assert (devices.group.moved > before) == any(shares[1:])
     found = {name: apart(*pair) for name, *pair in zip(BOUNDS, expected, divided, strict=False)}
     assert {name: each for name, each in found.items() if not each <= BOUNDS[name]} == {}
 
@@ -242,58 +242,12 @@ def test_a_divided_training_is_as_far_from_that_in_float64_as_a_whole_one(optimi
     assert np.linalg.norm(divided - exact) <= 3 * np.linalg.norm(whole - exact)
 
 
-@pytest.mark.parametrize(
-    "requests", [5, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 20))]
-)
-def test_a_lost_device_costs_nothing_but_its_help(requests, data, expected):
-    """It is lost in the middle of a forward or a backward pass, or between two batches."""
-    model = network()
-    found = find_convolutions(model)
-    layers = [convolution for _, convolution in found.layers.values()]
-    life = [10**6]
-
-    def mortal(channel):
-        receive = channel.receive
-
-        def limited(seconds):
-            found = receive(seconds)
-            life[0] -= 1
-            return found if life[0] > 0 else channel.close()
-
-        channel.receive = limited
-
-    with devices_of(layers, 3, before={2: mortal}) as devices:
-        assert all(devices.measure().shares.values())
-        install(list(found.layers.values()), devices)
-        devices.apply_plan(plan_of(**SHARES))
-        life[0] = requests
-        assert_same(fitted(model, data), expected)
-        assert [line for line in devices.told if "Device 2 is lost" in line]
-
-
-@pytest.mark.full
-def test_a_device_that_comes_back_is_used_again(data, expected):
-    model = network()
-    found = find_convolutions(model)
-    layers = [convolution for _, convolution in found.layers.values()]
-    with devices_of(layers, 2) as devices:
-        assert devices.measure().shares
-        install(list(found.layers.values()), devices)
-        devices.drop(1, "a test")
-        devices.threads.append(connect(devices, 1, devices.computers[0]))
-        before = devices.moved
-        assert_same(fitted(model, data), expected)
-        assert devices.moved > before
-        assert devices.told == ["Device 1 is lost: a test.", "Device 1 is there again."]
-
-
 #: Seconds that a slow part takes, which is much more than the others take.
 ALONE = 0.05
 
 
 def small_layer():
-    """A layer, and a batch of arrays for it."""
-    layer = Convolution(
+    return Convolution(
         name="c",
         kind="convolution",
         input_shape=(8, 8, 4),
@@ -303,15 +257,6 @@ def small_layer():
         dilation=(1, 1),
         padding="same",
     )
-    shapes = (8, *layer.input_shape), layer.kernel_shape(12), (8, *layer.output_shape)
-    random = np.random.default_rng(2)
-    return layer, [random.standard_normal(shape, np.float32) for shape in shapes]
-
-
-def passed(devices, x, kernel, dy):
-    """Output, and gradients of input and kernel, of a pass."""
-    y, number = devices.forward("c", x, kernel)
-    return y, devices.backward("c", number, x, kernel, dy), devices.kernel_gradient("c", number)
 
 
 def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeypatch):
@@ -322,7 +267,7 @@ def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeyp
             super().__init__(layer, x, kernel)
             time.sleep(ALONE if kernel.shape[-1] == layer.units else 0.0)
 
-    layer, _ = small_layer()
+    layer = small_layer()
     monkeypatch.setattr(devices_module, "UnitRange", Alone)
     with devices_of([layer], 2) as devices:
         # Known before the first batch: in a window of one batch, few are made with whole layers.
@@ -346,39 +291,10 @@ def test_layers_are_divided_only_if_that_is_faster_than_the_model_as_it_is(
     """Predicted are 0.25 s for the layer, and 0.1 s beside it."""
     planned = planning(c=(4, 8))
     monkeypatch.setattr(devices_module, "plan_layers", planned)
-    devices = Devices([small_layer()[0]], 2, 8, which)
+    devices = Devices([small_layer()], DeviceGroup(2, PATIENT), 8, which)
     devices.apply_plan(planned(rest=0.0, baseline_seconds=None))
     devices.disable_splitting()
     plan = devices.divide_again(baseline_seconds, through=0.6)
     assert (plan.whole, bool(plan.shares)) == (baseline_seconds, divides)
     assert plan.divided == pytest.approx(0.35 if divides else baseline_seconds)
     assert devices.plan == plan
-
-
-@pytest.mark.parametrize("silent_at", [Forward, Backward])
-def test_a_silent_device_costs_a_wait_and_nothing_else(monkeypatch, silent_at):
-    """It has taken its requests, and its connection stays open."""
-    monkeypatch.setattr(devices_module, "PATIENCE_SECONDS", 0.2)
-    layer, arrays = small_layer()
-    with devices_of([layer], 3) as devices:
-        devices.measure()
-        devices.apply_plan(plan_of(c=(12, 0, 0)))
-        expected = passed(devices, *arrays)
-        devices.apply_plan(plan_of(c=(2, 4, 6)))
-        over, answer = threading.Event(), devices.computers[1].answer
-
-        def nothing(message, arrays, duplex):
-            if not (isinstance(message, silent_at) and over.wait(60)):
-                answer(message, arrays, duplex)
-
-        devices.computers[1].answer = nothing
-        clock = time.perf_counter()
-        found = passed(devices, *arrays)
-        seconds = time.perf_counter() - clock
-        over.set()
-        assert all(apart(*pair) <= 1e-6 for pair in zip(expected, found, strict=True))
-        assert 0.2 <= seconds < 60
-        assert [line for line in devices.told if line.startswith("Device 2 is lost: no answer in")]
-        assert devices.count == 2
-        found = passed(devices, *arrays)
-        assert all(apart(*pair) <= 1e-6 for pair in zip(expected, found, strict=True))

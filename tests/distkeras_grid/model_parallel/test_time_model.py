@@ -113,7 +113,7 @@ def test_an_overhead_counts_for_divided_layers_only():
     assert plan.shares == {}
 
 
-def test_a_lost_device_gets_nothing():
+def test_a_device_without_a_measured_pace_gets_nothing():
     c = layer()
     a = pace(c, 64, 1e10)
     assert plan_layer(c, 64, [a, None, a], FREE).shares == (750, 0, 750)

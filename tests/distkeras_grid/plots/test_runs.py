@@ -9,8 +9,9 @@ from PIL import Image
 from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.history import History
-from distkeras_grid.model_parallel.schedule import one_forward_one_backward, timetable
+from distkeras_grid.model_parallel.schedule import one_forward_one_backward
 from distkeras_grid.records import EpochEnded, WindowRecord
+from tests.distkeras_grid.model_parallel.timetable import timetable
 
 
 def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> History:

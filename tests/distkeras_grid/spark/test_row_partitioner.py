@@ -64,7 +64,7 @@ def frame(spark):
     )
 
 
-def dealt_rows(frame, seats, *, shuffle, seed=0, stored=None):
+def dealt_rows(frame, seats, *, stored=None, **options):
     """Return (seat, row number, first feature) of every row."""
     columns = resolve_columns(frame, "f", "label")
 
@@ -85,7 +85,7 @@ def dealt_rows(frame, seats, *, shuffle, seed=0, stored=None):
     if stored is not None:
         frame = store_rows(frame, columns, str(stored)).frame
     summary = summarize(frame, columns)
-    dealt = partition_rows(frame, columns, summary, seats, shuffle=shuffle, seed=seed)
+    dealt = partition_rows(frame, columns, summary, seats, **options)
     rows = dealt.mapInArrow(tell, "seat long, row long, value long").collect()
     return sorted(tuple(row) for row in rows)
 
@@ -153,6 +153,12 @@ def test_unshuffled_seats_hold_consecutive_rows_in_the_data_order(frame):
 def test_fewer_rows_than_seats(frame, tmp_path):
     rows = dealt_rows(frame.limit(1), 3, shuffle=True, stored=tmp_path / "rows")
     assert [row for _, row, _ in rows] == [0]
+
+
+@pytest.mark.spark
+def test_the_rows_of_a_group_are_in_its_first_partition(frame):
+    rows = dealt_rows(frame, 1, shuffle=False, partitions=3)
+    assert [(seat, value) for seat, _, value in rows] == [(0, value) for value in range(11)]
 
 
 @pytest.mark.spark

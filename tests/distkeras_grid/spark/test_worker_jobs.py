@@ -226,6 +226,34 @@ def test_a_job_that_fails_leaves_those_of_the_others_alone(spark, tmp_path):
 
 
 @pytest.mark.spark
+def test_the_tasks_of_a_group_start_and_end_together_if_one_of_them_is_lost(spark, tmp_path):
+    def task(key, batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        number, lost = context.partitionId(), tmp_path / "lost"
+        together = context.allGather(str(number))
+        (tmp_path / f"{number} {context.taskAttemptId()} {key.hex()} {together}").touch()
+        if number == 1 and not lost.exists():
+            lost.touch()
+            raise ValueError("lost")
+        yield from batches
+
+    frame = spark.range(4).repartition(2)
+    launch = WorkerJobs(frame, task, "id long", "test of groups", lambda seat: bytes([seat]), 2)
+    launch.start()
+    assert launch.wait(60)
+    assert launch.failed == (0,)
+    assert "ValueError: lost" in str(launch.error(0))
+    launch.again(0)
+    assert launch.wait(60)
+    assert sorted(row.id for row in launch.result()) == [0, 1, 2, 3]
+    found = sorted(path.name.split(" ", 2) for path in tmp_path.glob("* *"))
+    assert [number for number, *_ in found] == ["0", "0", "1", "1"]
+    assert {rest for *_, rest in found} == {"00 ['0', '1']"}
+
+
+@pytest.mark.spark
 def test_cancel_ends_the_job_at_once(spark):
     launch = launched(spark, sleeps)
     tracker = spark.sparkContext.statusTracker()

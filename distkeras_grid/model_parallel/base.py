@@ -1,0 +1,62 @@
+"""What the trainers of one model on several workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import Rule, SequentialRule
+from distkeras_grid.spark.doctor import check_slots, raise_or_collect
+from distkeras_grid.spark.session import active_session, stable_slot_count
+from distkeras_grid.trainers.arguments import check_tensorflow
+from distkeras_grid.trainers.base import Trainer
+
+
+class ModelParallelTrainer(Trainer):
+    """A trainer whose workers have parts of one model; the first one is the run's only worker."""
+
+    default_window: ClassVar[int] = 16
+    divides_model: ClassVar[bool] = True
+    #: What other workers compute, in an error.
+    elsewhere: ClassVar[str]
+
+    @property
+    def workers_asked(self) -> int:
+        """One worker trains: the master."""
+        return 1
+
+    def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
+        """Return the rule: the center is the weights of the whole model."""
+        return SequentialRule()
+
+    def check(self) -> None:
+        """Refuse what does not go with devices, and what `TrainerConfig.check` refuses."""
+        super().check()
+        if self.jit is True:
+            raise ConfigurationError(
+                f"XLA cannot compile a model whose {self.elsewhere} are elsewhere. Received: "
+                "jit=True. Leave it out."
+            )
+
+    def check_group(self, wanted: int | None) -> int:
+        """Refuse a cluster on which Spark would not start so many tasks at once; return the slots.
+
+        Without `wanted`, a task takes each slot.
+        """
+        check_tensorflow(type(self).__name__)
+        spark = active_session()
+        check_executors(type(self).__name__, spark.sparkContext.getConf().get)
+        count = stable_slot_count(spark, wanted)
+        raise_or_collect([check_slots(count, wanted)])
+        return count
+
+
+def check_executors(trainer: str, setting: Callable[[str], str | None]) -> None:
+    """Refuse a cluster whose executors come and go, on which Spark starts no barrier stage."""
+    if setting("spark.dynamicAllocation.enabled") == "true":
+        raise ConfigurationError(
+            f"{trainer} runs in a barrier stage, for which Spark wants a fixed number of "
+            "executors. Received: spark.dynamicAllocation.enabled=true. Set it to false, and set "
+            "spark.executor.instances."
+        )

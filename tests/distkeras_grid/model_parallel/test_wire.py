@@ -1,0 +1,209 @@
+"""Calls with arrays over a stream, and who is let in."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import AuthenticationError, ParameterServerError, RemoteProtocolError
+from distkeras_grid.model_parallel.job import DriverCaller, DriverEndpoint, GroupPlan
+from distkeras_grid.model_parallel.schedule import TimedPass
+from distkeras_grid.model_parallel.wire import MAGIC, ArrayChannel, HandshakeListener, connect
+from distkeras_grid.parameter_server.auth import new_key
+from distkeras_grid.parameter_server.encryption import FrameCipher
+from distkeras_grid.parameter_server.messages import Endpoint
+from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
+from distkeras_grid.parameter_server.streams import SocketStream
+from tests.memory_streams import memory_pair
+
+KEY = new_key()
+PLACE = BindAddress("127.0.0.1", "127.0.0.1")
+
+
+def channels():
+    return [ArrayChannel(stream) for stream in memory_pair()]
+
+
+def test_arrays_of_any_shape_arrive_aligned_and_unchanged():
+    ours, theirs = channels()
+    random = np.random.default_rng(2)
+    arrays = [random.random(shape, np.float32) for shape in ((2, 3), (0, 4), (5, 6), ())]
+    # Larger than the stream's buffer, so that it is sent in pieces; and not contiguous.
+    arrays.append(random.random((300, 200), np.float32)[:, ::2])
+    arrays.append(np.arange(7, dtype=np.uint8))
+    sender = threading.Thread(target=ours.send, args=("forward", {"number": 7}, arrays))
+    sender.start()
+    call = theirs.receive(10.0)
+    sender.join(10)
+    assert (call.name, call.values) == ("forward", {"number": 7})
+    for one, other in zip(arrays, call.arrays, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+        assert other.size == 0 or other.ctypes.data % 64 == 0
+    assert ours.moved == theirs.moved
+
+
+def test_the_end_between_two_calls_is_no_error_and_within_one_it_is():
+    ours, theirs = channels()
+    ours.send("step", {})
+    ours.close()
+    assert theirs.receive(10.0).name == "step"
+    assert theirs.receive(10.0) is None
+    stream, other = memory_pair()
+    stream.send([memoryview(MAGIC)], 1.0)
+    stream.finish_sending()
+    with pytest.raises(ConnectionResetError):
+        ArrayChannel(other).receive(1.0)
+
+
+def test_an_interrupt_ends_the_wait_of_another_thread_although_the_peer_is_silent():
+    one, other = socket.socketpair()
+    with other:
+        channel = ArrayChannel(SocketStream(one))
+
+        def wait():
+            # Whatever it raises, it ends.
+            with contextlib.suppress(OSError, ParameterServerError):
+                channel.receive(None)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        # It waits within the system call, most likely.
+        time.sleep(0.1)
+        channel.interrupt()
+        thread.join(5)
+        silent = thread.is_alive()
+    thread.join(5)
+    channel.close()
+    assert not silent
+
+
+def raw(body=b"\x93\xa1f\x80\x90", payload=0, magic=MAGIC, length=None):
+    return struct.pack("<4sIQ", magic, len(body) if length is None else length, payload) + body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        raw(magic=b"DKGP"),
+        raw(length=1 << 30),
+        raw(payload=1 << 40),
+        # Without an array of this size.
+        raw(payload=8),
+        raw(b"\x80"),
+        # An object would be unpickled.
+        raw(b"\x93\xa1f\x80\x91\x92\xa6object\x91\x01"),
+    ],
+)
+def test_frames_that_are_none_are_refused(data):
+    stream, other = memory_pair()
+    stream.send([memoryview(data)], 1.0)
+    with pytest.raises(RemoteProtocolError):
+        ArrayChannel(other).receive(1.0)
+
+
+def test_a_silent_peer_ends_the_wait():
+    _, theirs = channels()
+    with pytest.raises(TimeoutError):
+        theirs.receive(0.01)
+
+
+@pytest.fixture
+def gate():
+    admitted = queue.SimpleQueue()
+    with HandshakeListener(PLACE, "run", KEY, lambda *client: admitted.put(client)) as gate:
+        gate.admitted = admitted
+        yield gate
+
+
+def test_who_has_the_key_is_let_in_by_either_door(gate):
+    tcp = ServerAddress(gate.address.host, gate.address.port)
+    for number, address in ((1, gate.address), (2, tcp)):
+        with connect(address, "run", KEY, number, 10.0) as ours:
+            found, theirs = gate.admitted.get(timeout=10)
+            with theirs:
+                assert found == number
+                ours.send("echo", {}, [np.ones(3, np.float32)])
+                assert theirs.receive(10.0).arrays[0].sum() == 3
+
+
+@pytest.mark.parametrize(("run", "key"), [("run", new_key()), ("another run", KEY)])
+def test_who_has_not_is_refused(gate, run, key):
+    with pytest.raises(AuthenticationError):
+        connect(gate.address, run, key, 1, 10.0)
+    assert gate.admitted.empty()
+
+
+def test_a_proof_is_good_for_one_connection(gate):
+    """Whoever has read one on its way does not get in with it."""
+    with socket.create_connection((gate.address.host, gate.address.port), 10) as listener:
+        # A hello, and then a proof of another conversation.
+        listener.sendall(struct.pack("<I64s", 1, b"0" * 64))
+        answer = listener.recv(128, socket.MSG_WAITALL)
+        assert len(answer) == 128
+        listener.sendall(answer[64:])
+        assert listener.recv(1) == b""
+    assert gate.admitted.empty()
+
+
+def test_what_others_can_reach_is_sealed_and_a_changed_byte_is_refused():
+    streams = memory_pair()
+    keys = {side: bytes([number] * 32) for number, side in enumerate(Endpoint)}
+    changing = Changing(streams[0])
+    ours = ArrayChannel(changing, FrameCipher(Endpoint.CLIENT, keys))
+    theirs = ArrayChannel(streams[1], FrameCipher(Endpoint.SERVER, keys))
+    array = np.arange(6, dtype=np.float32)
+    for _ in range(2):
+        ours.send("echo", {}, [array, array])
+        np.testing.assert_array_equal(theirs.receive(1.0).arrays, [array, array])
+    changing.place = 60
+    ours.send("echo", {}, [array])
+    with pytest.raises(RemoteProtocolError, match="seal"):
+        theirs.receive(1.0)
+
+
+class Changing:
+    """A stream of which somebody changes a byte."""
+
+    place = None
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def send(self, parts, seconds):
+        whole = bytearray(b"".join(parts))
+        if self.place is not None:
+            whole[self.place] ^= 1
+        assert self._stream.send([memoryview(whole)], seconds) == len(whole)
+        return len(whole)
+
+
+def test_each_device_gets_its_own_part_and_only_the_master_reports():
+    reports = []
+    timed = TimedPass(stage=0, micro_batch=1, backward=False, started=0.5, seconds=0.25)
+
+    def driver(number):
+        plan = GroupPlan(
+            run="run", spec=None, count=3, driver=door.address, key=KEY, engine=None, module=None
+        )
+        return DriverCaller(plan, number)
+
+    parts = (b"the last stage", b"the first", b"the second")
+    with DriverEndpoint(PLACE, "run", KEY, lambda **report: reports.append(report), parts) as door:
+        assert [driver(number).part() for number in range(3)] == list(parts)
+        driver(0).report(["a line"], {"c": (3, 4)}, [timed])
+        for refused in (lambda: driver(3).part(), lambda: driver(1).report(["a line"])):
+            with pytest.raises(RemoteProtocolError):
+                refused()
+        gone = driver(0)
+    # The training does not depend on it.
+    gone.report(["another line"])
+    (report,) = reports
+    assert report == {"lines": ["a line"], "shares": {"c": [3, 4]}, "passes": [timed.to_json()]}
