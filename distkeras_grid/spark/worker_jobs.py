@@ -67,6 +67,9 @@ _MOST_TASKS = 100_000
 # Spark cancels a job in less than 0.2 s; a driver that is busy may need more.
 CANCEL_SECONDS = 5.0
 
+# How often a group looks for its slots [s].
+SLOT_SECONDS = 0.2
+
 Task = Callable[..., Iterator["pa.RecordBatch"]]
 
 
@@ -139,6 +142,7 @@ class WorkerJobs:
         """Stop the jobs' tasks; Spark kills their Python processes within about 4 s."""
         with self._changed:
             self._cancelled = True
+            self._changed.notify_all()
         deadline = time.monotonic() + CANCEL_SECONDS
         # Repeated, because a job may not be submitted yet.
         while not self.done and time.monotonic() < deadline:
@@ -196,6 +200,17 @@ class WorkerJobs:
             # Spark does not try the last stage of a job again if it is a barrier stage.
             return 1
         return failures_of_a_job(str(self._context.master), self._context.getConf().get)
+
+    def _await_slots(self) -> bool:
+        """Wait for a slot for each task of a group; return whether it may start.
+
+        Spark itself would look every 15 s only, and cancel no job that waits for the next look.
+        """
+        while self._tasks is not None and lack_of_slots(self._context, self._tasks):
+            with self._changed:
+                if self._changed.wait_for(lambda: self._cancelled, SLOT_SECONDS):
+                    return False
+        return True
 
     def _seat_tag(self, seat: int) -> str:
         """Return a second tag, of the jobs of one seat."""
@@ -266,8 +281,9 @@ class WorkerJobs:
     def _collect(self, seat: int) -> None:
         rows, error = None, None
         try:
-            with self._tagged(self._tag, self._seat_tag(seat)):
-                rows = self._rows_of(seat)
+            if self._await_slots():
+                with self._tagged(self._tag, self._seat_tag(seat)):
+                    rows = self._rows_of(seat)
         except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             error = raised
         self._end(seat, rows, error)
@@ -323,6 +339,13 @@ def _with_key(
 
     serializer: Any = CloudPickleSerializer
     yield from serializer().loads(shared.value)(key, batches)
+
+
+def lack_of_slots(context: SparkContext, tasks: int) -> str:
+    """Return why a group cannot start now; "" if Spark has a slot for each of its tasks."""
+    jvm: Any = context._jsc.sc()
+    slots = jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile())
+    return "" if slots >= tasks else f"{tasks} tasks start together, and Spark has {slots} slots."
 
 
 def _failure_of(context: SparkContext, tag: str, attempt: int) -> str:

@@ -13,6 +13,7 @@ from distkeras_grid.spark.worker_jobs import (
     PIECE_SETTING,
     WorkerJobs,
     job_error,
+    lack_of_slots,
     limit_arrow_batch,
     spark_reason,
 )
@@ -251,6 +252,22 @@ def test_the_tasks_of_a_group_start_and_end_together_if_one_of_them_is_lost(spar
     found = sorted(path.name.split(" ", 2) for path in tmp_path.glob("* *"))
     assert [number for number, *_ in found] == ["0", "0", "1", "1"]
     assert {rest for *_, rest in found} == {"00 ['0', '1']"}
+
+
+@pytest.mark.spark
+def test_a_group_waits_for_its_slots_and_can_be_cancelled_meanwhile(spark):
+    """Its executor may be lost. Spark would look every 15 s, and does not cancel what waits."""
+    frame = spark.range(64, numPartitions=64)
+    launch = WorkerJobs(frame, sleeps, "id long", "too many", lambda _: b"", 64)
+    launch.start()
+    assert not launch.wait(0.5)
+    context, slots = spark.sparkContext, spark.sparkContext.defaultParallelism
+    assert f"64 tasks start together, and Spark has {slots} slots" in lack_of_slots(context, 64)
+    assert lack_of_slots(context, slots) == ""
+    clock = time.monotonic()
+    launch.cancel()
+    assert launch.done
+    assert time.monotonic() - clock < 2
 
 
 @pytest.mark.spark
