@@ -297,7 +297,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
     slots = stable_slot_count(spark, wanted)
     yield check_slots(slots, wanted)
     slots = max(1, slots)
-    yield from check_scheduling(setting)
+    yield from check_scheduling(setting, barrier=kind is not None)
     yield from check_threads(os.environ)
     yield from check_gpus(setting)
     backend = configured_backend()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule, SequentialRule
-from distkeras_grid.spark.doctor import check_slots, raise_or_collect
+from distkeras_grid.spark.doctor import check_scheduling, check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow
 from distkeras_grid.trainers.base import Trainer
@@ -46,17 +45,7 @@ class ModelParallelTrainer(Trainer):
         """
         check_tensorflow(type(self).__name__)
         spark = active_session()
-        check_executors(type(self).__name__, spark.sparkContext.getConf().get)
+        raise_or_collect(check_scheduling(spark.sparkContext.getConf().get, barrier=True))
         count = stable_slot_count(spark, wanted)
         raise_or_collect([check_slots(count, wanted)])
         return count
-
-
-def check_executors(trainer: str, setting: Callable[[str], str | None]) -> None:
-    """Refuse a cluster whose executors come and go, on which Spark starts no barrier stage."""
-    if setting("spark.dynamicAllocation.enabled") == "true":
-        raise ConfigurationError(
-            f"{trainer} runs in a barrier stage, for which Spark wants a fixed number of "
-            "executors. Received: spark.dynamicAllocation.enabled=true. Set it to false, and set "
-            "spark.executor.instances."
-        )

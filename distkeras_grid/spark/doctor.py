@@ -20,6 +20,7 @@ from distkeras_grid.errors import (
     NotEnoughSlotsError,
     StorageError,
 )
+from distkeras_grid.spark.session import local_cores
 from distkeras_grid.spark.storage import rename_note
 
 if TYPE_CHECKING:
@@ -105,8 +106,12 @@ def check_slots(
     )
 
 
-def check_scheduling(setting: Setting) -> list[CheckResult]:
-    """Check the settings by which Spark itself starts and ends executors and tasks."""
+def check_scheduling(setting: Setting, *, barrier: bool = False) -> list[CheckResult]:
+    """Check the settings by which Spark itself starts and ends executors and tasks.
+
+    `barrier`: whether tasks share one model, in a barrier stage, which Spark starts on a fixed
+    number of executors only.
+    """
     if setting("spark.speculation") == "true":
         speculation = CheckResult(
             "speculation",
@@ -116,13 +121,16 @@ def check_scheduling(setting: Setting) -> list[CheckResult]:
         )
     else:
         speculation = CheckResult("speculation", CheckLevel.OK, "spark.speculation is off")
-    if setting("spark.dynamicAllocation.enabled") == "true":
+    # A local master has no executors, whatever is set.
+    dynamic = local_cores(setting("spark.master") or "") is None
+    if dynamic and setting("spark.dynamicAllocation.enabled") == "true":
         allocation = CheckResult(
             "allocation",
-            CheckLevel.WARN,
+            CheckLevel.BAD if barrier else CheckLevel.WARN,
             "spark.dynamicAllocation.enabled is on: executors come and go, so the number of slots "
-            "may change, and a run waits for executors when it starts. Set it to false, and set "
-            "spark.executor.instances to the executors that the workers need.",
+            "may change, and a run waits for executors when it starts; tasks that share one model "
+            "do not start at all. Set it to false, and set spark.executor.instances to the "
+            "executors that the workers need.",
         )
     else:
         allocation = CheckResult("allocation", CheckLevel.OK, "spark.dynamicAllocation is off")

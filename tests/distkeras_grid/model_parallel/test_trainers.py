@@ -7,7 +7,6 @@ import pytest
 
 from distkeras_grid import Cluster, ConvolutionSplit, PlacedLayers, Towers
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.base import check_executors
 
 pytestmark = pytest.mark.tensorflow
 
@@ -45,14 +44,6 @@ def test_a_simulated_cluster_is_refused(kind, workers):
     arrays = np.zeros((8, 4), np.float32), np.zeros((8, 3), np.float32)
     with pytest.raises(ConfigurationError, match=f"{kind.__name__}.simulate"):
         build(kind, progress=False).simulate(arrays, Cluster(workers, batch_seconds=1.0))
-
-
-def test_executors_that_come_and_go_are_refused():
-    """Spark would refuse the barrier stage when it starts."""
-    setting = {"spark.dynamicAllocation.enabled": "true"}
-    with pytest.raises(ConfigurationError, match="dynamicAllocation"):
-        check_executors("Towers", setting.get)
-    check_executors("Towers", {}.get)
 
 
 def test_all_tasks_are_counted_and_one_worker_trains():

@@ -77,9 +77,19 @@ def test_speculation_is_bad_and_dynamic_allocation_a_warning():
     speculation, _ = check_scheduling({"spark.speculation": "true"}.get)
     assert speculation.level is CheckLevel.BAD
     assert "spark.speculation=false" in speculation.text
-    _, allocation = check_scheduling({"spark.dynamicAllocation.enabled": "true"}.get)
+    dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.master": "yarn"}
+    _, allocation = check_scheduling(dynamic.get)
     assert allocation.level is CheckLevel.WARN
     assert "spark.executor.instances" in allocation.text
+    _, allocation = check_scheduling({**dynamic, "spark.master": "local[2]"}.get, barrier=True)
+    assert allocation.level is CheckLevel.OK
+
+
+def test_tasks_that_share_a_model_need_executors_that_stay():
+    """Spark starts no barrier stage with them."""
+    dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.master": "yarn"}
+    with pytest.raises(ConfigurationError, match="dynamicAllocation"):
+        raise_or_collect(check_scheduling(dynamic.get, barrier=True))
 
 
 def test_a_gpu_has_one_worker_unless_sharing_is_meant():
