@@ -1,7 +1,7 @@
 """The devices of a model's master, and its engine while they are there.
 
 A device that is lost ends the attempt of all: the whole group is started again, and goes on from
-the last window that the server has.
+the last window that the server has. An error that would occur again ends the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import State
-from distkeras_grid.errors import ServerUnreachableError, StartTimeoutError
+from distkeras_grid.errors import (
+    GridError,
+    ServerUnreachableError,
+    StartTimeoutError,
+    WorkerFailedError,
+)
 from distkeras_grid.model_parallel.rpc import Answer, Array, Device
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
@@ -37,22 +42,20 @@ class DeviceGroup:
         self._trains = False
         self._moved = 0
         self.lost: str | None = None
+        self._final = False
 
     def __enter__(self) -> DeviceGroup:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        if kind is None:
-            self.release()
-        for device in self._devices.values():
-            device.drop("the master's attempt has failed")
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self.release(error)
 
-    def release(self) -> None:
-        """Let all devices end, because the master needs them no more."""
+    def release(self, error: BaseException | None = None) -> None:
+        """Let all devices end: the master needs them no more, or has failed."""
         with self._changed:
             devices, self._devices = self._devices.values(), {}
         for device in devices:
-            device.release()
+            device.release(error)
             self._moved += device.moved
 
     @property
@@ -120,7 +123,7 @@ class DeviceGroup:
         except ConnectionError as error:
             raise self._ended(error) from error
 
-    def late(self) -> ServerUnreachableError:
+    def late(self) -> GridError:
         """Drop the devices that owe an answer, and return the error that names them."""
         limit = "round_timeout" if self._trains else "start_timeout"
         why = f"no answer for {self.seconds:g} s ({limit})"
@@ -141,16 +144,19 @@ class DeviceGroup:
                 raise
             raise self._ended(error) from error
 
-    def _ended(self, error: Exception) -> ServerUnreachableError:
+    def _ended(self, error: Exception) -> GridError:
+        if self._final:
+            return WorkerFailedError(self.lost)
         return ServerUnreachableError(
             f"{self.lost or error} Its steps since the last window are lost with it; another "
             "attempt goes on from that window."
         )
 
-    def _lose(self, device: Device, why: str) -> None:
+    def _lose(self, device: Device, why: str, final: bool) -> None:
         with self._changed:
-            if self._devices.get(device.number) is device:
-                self.lost = self.lost or f"Device {device.number} is lost: {why}."
+            if self._devices.get(device.number) is device and self.lost is None:
+                how = "has failed" if final else "is lost"
+                self.lost, self._final = f"Device {device.number} {how}: {why}.", final
 
 
 class GroupEngine:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import msgspec
 import numpy as np
 
-from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
+from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError, StartTimeoutError
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.rpc import ANSWER, Module, serve
 from distkeras_grid.model_parallel.schedule import TimedPass
@@ -33,6 +33,8 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.parameter_server.timeouts import CONNECT_SECONDS, STALL_SECONDS
 from distkeras_grid.parameter_server.transports import own_address, unreachable
+from distkeras_grid.spark.session import active_session
+from distkeras_grid.spark.worker_jobs import lack_of_slots
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
 
@@ -185,7 +187,12 @@ def run_group(
             module=module,
         )
         work, model = partial(run_task, plan), b"" if parts else None
-        return prepared.execute(progress, work=work, model=model, tasks=count)
+        try:
+            return prepared.execute(progress, work=work, model=model, tasks=count)
+        except StartTimeoutError as error:
+            if lack := lack_of_slots(active_session().sparkContext, count):
+                error.add_note(lack)
+            raise
 
 
 def run_task(
@@ -203,11 +210,13 @@ def run_task(
     else:
         for _ in batches:
             pass
-        address = ServerAddress.from_json(json.loads(context.allGather("")[MASTER]))
-        prepare_worker_process(plan.spec)
-        module = plan.module(worker, number, driver)
-        if not serve(connect(address, plan.run, plan.key, number, CONNECT_SECONDS), module):
-            raise ServerUnreachableError("The master has left without a word.")
+        master = context.allGather("")[MASTER]
+
+        def build() -> Module:
+            prepare_worker_process(plan.spec)
+            return plan.module(worker, number, driver)
+
+        serve(join(plan, number, master), build)
 
 
 def _lead(
@@ -226,10 +235,31 @@ def _lead(
     except OSError as error:
         raise unreachable(plan.driver, error) from error
     with DeviceGroup(plan.count, plan.spec.limits) as group:
-        with HandshakeListener(BindAddress(host, host), plan.run, plan.key, group.admit) as gate:
-            context.allGather(json.dumps(gate.address.to_json()))
+        attempt = context.taskAttemptId()
+        with listening(plan, attempt, BindAddress(host, host), group.admit) as invitation:
+            context.allGather(invitation)
             yield from run_worker(worker, batches, build)
         driver.report([f"The devices moved {group.moved / 1e6:.3g} MB."])
+
+
+@contextlib.contextmanager
+def listening(
+    plan: GroupPlan, attempt: int, place: BindAddress, admit: Callable[[int, ArrayChannel], None]
+) -> Iterator[str]:
+    """Let the devices of this attempt of the master in; yield what they need for `join`.
+
+    A device of an earlier attempt, which lives for some seconds more, is refused.
+    """
+    run = f"{plan.run}, attempt {attempt}"
+    with HandshakeListener(place, run, plan.key, admit) as gate:
+        yield json.dumps({"run": run, "address": gate.address.to_json()})
+
+
+def join(plan: GroupPlan, number: int, invitation: str) -> ArrayChannel:
+    """Connect to the master as the device of this number."""
+    master = json.loads(invitation)
+    address = ServerAddress.from_json(master["address"])
+    return connect(address, master["run"], plan.key, number, CONNECT_SECONDS)
 
 
 def allow_waiting_operations(count: int) -> None:

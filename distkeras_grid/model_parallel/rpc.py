@@ -18,10 +18,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
 from distkeras_grid.model_parallel.wire import BROKEN, ArrayChannel, Call
 from distkeras_grid.parameter_server.messages import LONGEST_FAILURE
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
+from distkeras_grid.worker.task import MAY_HEAL
 
 #: float32
 Array: TypeAlias = NDArray[np.float32]
@@ -88,8 +89,10 @@ class Duplex:
                 self._channel.send(*call)
         except BROKEN as error:
             self._error = error
-            # The receiving thread notices it too, and calls `on_end`.
-            self._channel.interrupt()
+            # The receiving thread notices it too, and calls `on_end`. If the other end has closed
+            # the connection, that thread first reads what was sent before, such as the reason.
+            if not isinstance(error, ConnectionError):
+                self._channel.interrupt()
 
     def _receive(self) -> None:
         error: Exception | None = None
@@ -107,10 +110,13 @@ class Duplex:
 
 
 class Device:
-    """The master's end of its connection to one device."""
+    """The master's end of its connection to one device.
+
+    `on_loss`: called once, with why, and whether another attempt would fail likewise.
+    """
 
     def __init__(
-        self, number: int, channel: ArrayChannel, on_loss: Callable[[Device, str], None]
+        self, number: int, channel: ArrayChannel, on_loss: Callable[[Device, str, bool], None]
     ) -> None:
         self.number = number
         self._waiting: deque[Future[Answer]] = deque()
@@ -148,19 +154,19 @@ class Device:
             future.set_exception(ConnectionResetError(self._why))
         return futures
 
-    def drop(self, why: str) -> None:
-        """End the connection at once, because the device is late or broke the protocol."""
-        self._lose(why)
+    def drop(self, why: str, *, final: bool = False) -> None:
+        """End the connection at once, because the device is late, failed or broke the protocol."""
+        self._lose(why, final=final)
         self._duplex.close()
 
-    def release(self) -> None:
-        """Tell the device that nothing more comes."""
-        self._duplex.send(RELEASE, {})
+    def release(self, error: BaseException | None = None) -> None:
+        """Let the device end; with an error, because the master's attempt has failed."""
+        self._duplex.send(*((RELEASE, {}) if error is None else _failure(error)))
         self._duplex.finish()
 
     def _take(self, call: Call) -> None:
         if call.name == FAILURE:
-            self.drop(f"{call.values.get('error')}: {call.values.get('text')}")
+            self.drop(_text(call), final=bool(call.values.get("final")))
             return
         with self._lock:
             future = self._waiting.popleft() if self._waiting else None
@@ -172,13 +178,13 @@ class Device:
     def _ended(self, error: Exception | None) -> None:
         self._lose("it has closed its connection" if error is None else str(error))
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, *, final: bool = False) -> None:
         with self._lock:
             first, self._why = self._why is None, self._why or why
             waiting, self._waiting = list(self._waiting), deque()
         if first:
             # Before the answers fail, so that whoever waits for one knows why.
-            self._on_loss(self, why)
+            self._on_loss(self, why, final)
         for future in waiting:
             future.set_exception(ConnectionResetError(why))
 
@@ -189,20 +195,23 @@ class Module(Protocol):
     CALLS: ClassVar[frozenset[str]]  # Names of the methods that the master may call
 
 
-def serve(channel: ArrayChannel, module: Module) -> bool:
-    """Answer the master's calls until it releases the device, or the connection ends.
+def serve(channel: ArrayChannel, build: Callable[[], Module]) -> None:
+    """Answer the master's calls until it releases the device; its end before that is an error.
 
-    The next call is received while one is computed, and answers are sent meanwhile. Return whether
-    the master has released the device.
+    The next call is received while one is computed, and answers are sent meanwhile. The module is
+    built when the master is connected, so that it learns of an error of that, too.
     """
     # The queue stays short even if this device is slow: the master waits for its answers.
     inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
     duplex = Duplex(channel, inbox.put, lambda _: inbox.put(None))
     duplex.start()
     try:
+        module = build()
         while (call := inbox.get()) is not None:
             if call.name == RELEASE:
-                return True
+                return
+            if call.name == FAILURE:
+                raise ServerUnreachableError(f"The master has failed: {_text(call)}")
             if call.name not in module.CALLS:
                 raise RemoteProtocolError(
                     f"One of {sorted(module.CALLS)} is expected. Received: {call.name!r}."
@@ -211,10 +220,18 @@ def serve(channel: ArrayChannel, module: Module) -> bool:
             for arrays in getattr(module, call.name)(*call.arrays, **call.values):
                 duplex.send(ANSWER, {"seconds": time.perf_counter() - clock}, arrays)
                 clock = time.perf_counter()
-        return False
+        raise ServerUnreachableError("The master's process or its host is gone.")
     except Exception as error:
-        text = str(error)[:LONGEST_FAILURE]
-        duplex.send(FAILURE, {"error": type(error).__name__, "text": text})
+        duplex.send(*_failure(error))
         raise
     finally:
         duplex.finish()
+
+
+def _failure(error: BaseException) -> tuple[str, dict[str, Any]]:
+    kind, text = type(error).__name__, str(error)[:LONGEST_FAILURE]
+    return FAILURE, {"error": kind, "text": text, "final": not isinstance(error, MAY_HEAL)}
+
+
+def _text(call: Call) -> str:
+    return f"{call.values.get('error')}: {call.values.get('text')}"

@@ -250,16 +250,13 @@ def connect(
     def by(route: Transport, limit: float) -> ArrayChannel:
         try:
             stream = route.connect(max(0.001, limit))
+            try:
+                return _join(stream, run, key, number, limit)
+            except BROKEN:
+                stream.close()
+                raise
         except OSError as error:
             raise unreachable(address, error) from error
-        try:
-            return _join(stream, run, key, number, limit)
-        except OSError as error:
-            stream.close()
-            raise unreachable(address, error) from error
-        except ParameterServerError:
-            stream.close()
-            raise
 
     *others, last = routes(address)
     for route in others:

@@ -182,8 +182,8 @@ class _Device:
 
         prepare_process(1)
         channel = connect(address, "study", key, number, 60.0)
-        module = _SlowModule(slowdown)
-        threading.Thread(target=serve, args=(channel, module), daemon=True).start()
+        build = partial(_SlowModule, slowdown)
+        threading.Thread(target=serve, args=(channel, build), daemon=True).start()
 
 
 class _SlowModule(ConvolutionModule):

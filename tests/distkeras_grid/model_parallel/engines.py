@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.errors import LocalDiskError
 from distkeras_grid.model_parallel.device_group import GroupEngine, places
 from distkeras_grid.model_parallel.pipeline_partition import find_cuts, stages_of
 from distkeras_grid.model_parallel.placed_engine import FullModelLayout, PlacedEngine
@@ -17,7 +18,7 @@ from tests.distkeras_grid.model_parallel.helpers import PATIENT, Mortal, group_o
 def engine_of(build, modules, names, limits, dies):
     """The engine of a master, with its group and the modules of its devices."""
     mortal = [Mortal(module) for module in modules]
-    raises = {dies: ConnectionAbortedError} if dies else {}
+    raises = {dies: LocalDiskError} if dies else {}
     with group_of(mortal, limits, raises) as group:
         engine = GroupEngine(build(group), group, names)
         engine.group, engine.modules = group, mortal

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import GridError
+from distkeras_grid.errors import GridError, LocalDiskError, ServerUnreachableError
 from distkeras_grid.model_parallel.device import ConvolutionModule
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.devices import Devices
@@ -26,10 +26,14 @@ PATIENT = LimitsSpec(start_timeout=30.0, round_timeout=30.0)
 def group_of(modules, limits=PATIENT, raises=()):
     """The devices of a run in threads, all of which are there; some end with errors (`raises`)."""
     group, threads, errors = DeviceGroup(1 + len(modules), limits), [], {}
+    group.left = {}
 
     def work(number, channel, module):
         try:
-            serve(channel, module)
+            serve(channel, lambda: module)
+        except ServerUnreachableError as error:
+            # The master has failed, or has dropped it.
+            group.left[number] = str(error)
         except (OSError, ValueError, ArithmeticError, GridError) as error:
             errors[number] = type(error)
 
@@ -69,7 +73,7 @@ class Mortal:
                 if self.left < 0 and self.silent:
                     self.over.wait(60)
                 elif self.left < 0:
-                    raise ConnectionAbortedError("a test")
+                    raise LocalDiskError("a test")
             return method(*arrays, **values)
 
         return call

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.errors import LocalDiskError, ServerUnreachableError
 from distkeras_grid.model_parallel.pipeline import infer, micro_batch_bounds, scaled, train
 from distkeras_grid.model_parallel.schedule import one_forward_one_backward
 from distkeras_grid.spec import LimitsSpec
@@ -30,7 +30,7 @@ class Multiplies:
 
     def _note(self, name, number=None):
         if len(self.asked) == self.closed_at:
-            raise ConnectionAbortedError("a test")
+            raise LocalDiskError("a test")
         if len(self.asked) == self.silent_at:
             time.sleep(1.0)
         time.sleep(self.pause)
@@ -93,7 +93,7 @@ def test_the_output_before_the_last_stage_is_found_without_training():
 def test_a_stage_that_dies_at_any_call_is_one_error_at_once(stage, at):
     inputs, modules = [np.ones((1, 1), np.float32)] * 4, stages(2.0, 2.0)
     modules[stage].closed_at = at
-    with group_of(modules, raises={stage + 1: ConnectionAbortedError}) as group:
+    with group_of(modules, raises={stage + 1: LocalDiskError}) as group:
         clock = time.monotonic()
         with pytest.raises(ServerUnreachableError, match=f"Device {stage + 1} is lost"):
             train(group, inputs, lambda _, x: x, first_call=0)

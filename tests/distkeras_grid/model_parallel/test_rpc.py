@@ -15,13 +15,15 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
     ServerUnreachableError,
     StartTimeoutError,
+    WorkerFailedError,
 )
 from distkeras_grid.model_parallel.device_group import DeviceGroup
-from distkeras_grid.model_parallel.rpc import Duplex
+from distkeras_grid.model_parallel.rpc import Duplex, serve
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.spec import LimitsSpec
-from tests.distkeras_grid.model_parallel.helpers import group_of
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, group_of
+from tests.memory_streams import memory_pair
 
 LARGE = np.zeros(4_000_000, np.float32)
 
@@ -150,17 +152,21 @@ def test_a_device_answers_in_the_order_of_the_calls():
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("fail", "ZeroDivisionError: no number"), ("__init__", "'__init__'")]
+    ("name", "raised", "error", "why"),
+    [
+        # An error of the user's code ends the run, as on every worker; others may heal.
+        ("fail", ZeroDivisionError, WorkerFailedError, "has failed: ZeroDivisionError: no number"),
+        ("__init__", RemoteProtocolError, ServerUnreachableError, "is lost: .*'__init__'"),
+    ],
 )
-def test_a_device_that_fails_is_lost_with_all_that_it_was_asked(name, why):
-    expected = ZeroDivisionError if name == "fail" else RemoteProtocolError
-    with group_of([Adds(), Adds()], raises={2: expected}) as group:
+def test_a_device_that_fails_is_lost_with_all_that_it_was_asked(name, raised, error, why):
+    with group_of([Adds(), Adds()], raises={2: raised}) as group:
         futures = group.call(2, name) + group.call(2, "add", X, more=5)
         for future in futures:
-            with pytest.raises(ServerUnreachableError, match=rf"Device 2 .*{why}"):
+            with pytest.raises(error, match=f"Device 2 {why}"):
                 group.result(future)
         # What is asked later, too; the other one lives.
-        with pytest.raises(ServerUnreachableError):
+        with pytest.raises(error):
             group.each("add", [X, X], more=1)
         assert group.result(group.call(1, "add", X, more=1)[0])
 
@@ -191,10 +197,30 @@ def test_an_error_within_a_lost_group_is_that_of_the_device():
             raise OSError("whatever")
 
 
+def test_devices_learn_why_their_master_has_failed():
+    """Spark tells the error of the task that fails first, which may be theirs."""
+    with pytest.raises(OSError, match="a disk"), group_of([Adds(), Adds()]) as group:
+        raise OSError("a disk")
+    assert group.left == dict.fromkeys((1, 2), "The master has failed: OSError: a disk")
+
+
 def test_a_master_waits_for_all_of_its_devices_and_names_those_that_are_missing():
     group = DeviceGroup(3, LimitsSpec(start_timeout=0.05))
     with pytest.raises(StartTimeoutError, match=r"Missing: \[1, 2\]"):
         group.wait_for_all()
+
+
+def test_an_error_of_building_a_module_reaches_the_master():
+    def build():
+        raise ValueError("no such layer")
+
+    ours, theirs = (ArrayChannel(stream) for stream in memory_pair())
+    with DeviceGroup(2, PATIENT) as group:
+        group.admit(1, ours)
+        with pytest.raises(ValueError, match="no such layer"):
+            serve(theirs, build)
+        with pytest.raises(WorkerFailedError, match="Device 1 has failed: ValueError: no such"):
+            group.each("add")
 
 
 def test_no_number_is_taken_twice():

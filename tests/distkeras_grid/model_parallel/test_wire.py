@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import queue
 import socket
 import struct
 import threading
-import time
 
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import AuthenticationError, ParameterServerError, RemoteProtocolError
-from distkeras_grid.model_parallel.job import DriverCaller, DriverEndpoint, GroupPlan
+from distkeras_grid.errors import AuthenticationError, RemoteProtocolError
+from distkeras_grid.model_parallel.job import (
+    DriverCaller,
+    DriverEndpoint,
+    GroupPlan,
+    join,
+    listening,
+)
 from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.model_parallel.wire import MAGIC, ArrayChannel, HandshakeListener, connect
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.encryption import FrameCipher
 from distkeras_grid.parameter_server.messages import Endpoint
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
-from distkeras_grid.parameter_server.streams import SocketStream
 from tests.memory_streams import memory_pair
 
 KEY = new_key()
@@ -61,28 +65,6 @@ def test_the_end_between_two_calls_is_no_error_and_within_one_it_is():
     stream.finish_sending()
     with pytest.raises(ConnectionResetError):
         ArrayChannel(other).receive(1.0)
-
-
-def test_an_interrupt_ends_the_wait_of_another_thread_although_the_peer_is_silent():
-    one, other = socket.socketpair()
-    with other:
-        channel = ArrayChannel(SocketStream(one))
-
-        def wait():
-            # Whatever it raises, it ends.
-            with contextlib.suppress(OSError, ParameterServerError):
-                channel.receive(None)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        # It waits within the system call, most likely.
-        time.sleep(0.1)
-        channel.interrupt()
-        thread.join(5)
-        silent = thread.is_alive()
-    thread.join(5)
-    channel.close()
-    assert not silent
 
 
 def raw(body=b"\x93\xa1f\x80\x90", payload=0, magic=MAGIC, length=None):
@@ -185,15 +167,33 @@ class Changing:
         return len(whole)
 
 
+def plan_of(driver=None):
+    return GroupPlan(
+        run="run", spec=None, count=3, driver=driver, key=KEY, engine=None, module=None
+    )
+
+
+def test_a_device_of_an_earlier_attempt_is_refused():
+    """It lives for some seconds more, and the port of its master may be taken again."""
+    admitted = queue.SimpleQueue()
+    with listening(plan_of(), 7, PLACE, lambda *client: admitted.put(client)) as earlier:
+        pass
+    with listening(plan_of(), 8, PLACE, lambda *client: admitted.put(client)) as now:
+        address = json.loads(now)["address"]
+        with pytest.raises(AuthenticationError):
+            join(plan_of(), 1, json.dumps({**json.loads(earlier), "address": address}))
+        with join(plan_of(), 2, now):
+            number, theirs = admitted.get(timeout=10)
+            theirs.close()
+    assert (number, admitted.empty()) == (2, True)
+
+
 def test_each_device_gets_its_own_part_and_only_the_master_reports():
     reports = []
     timed = TimedPass(stage=0, micro_batch=1, backward=False, started=0.5, seconds=0.25)
 
     def driver(number):
-        plan = GroupPlan(
-            run="run", spec=None, count=3, driver=door.address, key=KEY, engine=None, module=None
-        )
-        return DriverCaller(plan, number)
+        return DriverCaller(plan_of(door.address), number)
 
     parts = (b"the last stage", b"the first", b"the second")
     with DriverEndpoint(PLACE, "run", KEY, lambda **report: reports.append(report), parts) as door:
