@@ -11,11 +11,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,113 +24,66 @@ EPOCHS, ROWS, BATCH = 20, 128, 8
 MICRO_BATCHES = 3
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A model and the trainer that divides it.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the features of a row.
-    calls : int
-        How often the loss is called in a batch.
-    whole : callable
-        Returns the model in one piece, compiled with a loss.
-    divided : callable
-        Returns the trainer, with a loss and the arguments that all trainers have.
-    """
-
-    shape: tuple[int, ...]
-    calls: int
-    whole: Callable[[Any], Any]
-    divided: Callable[..., Any]
-
-
-def convolutions(loss):
+def split(loss, layers="all", **arguments):
     import keras
 
+    from distkeras_grid import ConvolutionSplit
+
     keras.utils.set_random_seed(2)
-    layers = [
+    layers_of_model = [
         keras.Input((8, 8, 2)),
         keras.layers.Conv2D(6, 3, activation="relu", name="first"),
         keras.layers.Conv2D(4, 3, strides=2, padding="same", name="second"),
         keras.layers.Flatten(),
         keras.layers.Dense(3, activation="softmax"),
     ]
-    model = keras.Sequential(layers)
+    model = keras.Sequential(layers_of_model)
     # With a larger rate, rounding alone leads to other weights after 320 steps.
     model.compile(keras.optimizers.SGD(0.02), loss)
-    return model
-
-
-def split(loss, layers="all", **arguments):
-    from distkeras_grid import ConvolutionSplit
-
-    model = convolutions(loss)
     return ConvolutionSplit(model, num_workers=2, layers=layers, **arguments)
 
 
-def dense_layers(loss):
+def placed(loss, **arguments):
     import keras
+
+    from distkeras_grid import PlacedLayers
 
     keras.utils.set_random_seed(2)
     layers = [
         keras.Input((12,)),
-        keras.layers.Dense(16, activation="relu", name="first"),
-        keras.layers.Dense(8, activation="tanh", name="second"),
-        keras.layers.Dense(3, activation="softmax", name="third"),
+        keras.layers.Dense(16, activation="relu"),
+        keras.layers.Dropout(0.2, seed=1, name="first"),
+        keras.layers.Dense(8, activation="tanh"),
+        keras.layers.Dropout(0.2, seed=2),
+        keras.layers.Dense(3, activation="softmax"),
     ]
     model = keras.Sequential(layers)
-    model.compile(plain_sgd(), loss)
-    return model
-
-
-def placed(loss, **arguments):
-    from distkeras_grid import PlacedLayers
-
-    model = dense_layers(loss)
-    return PlacedLayers(model, cuts=["first"], micro_batches=MICRO_BATCHES, **arguments)
-
-
-def two_towers():
-    import keras
-
-    keras.utils.set_random_seed(2)
-    towers = [
-        keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, "tanh")], name=name)
-        for name in ("left", "right")
-    ]
-    head = [keras.Input((16,)), keras.layers.Dense(3, activation="softmax")]
-    return towers, keras.Sequential(head, name="head")
-
-
-def stacked_towers(loss):
-    from distkeras_grid.model_parallel.tower_model import stack
-
-    model = stack(*two_towers())
-    model.compile(plain_sgd(), loss)
-    return model
+    return PlacedLayers(
+        model, "adam", loss, cuts=["first"], micro_batches=MICRO_BATCHES, **arguments
+    )
 
 
 def towers(loss, **arguments):
-    from distkeras_grid import Towers
-
-    return Towers(*two_towers(), plain_sgd(), loss, **arguments)
-
-
-def plain_sgd():
-    """Without momentum, so that the weights are all there is to go on from."""
     import keras
 
-    return keras.optimizers.SGD(0.05)
+    from distkeras_grid import Towers
+
+    keras.utils.set_random_seed(2)
+    both = []
+    for seed, name in enumerate(("left", "right")):
+        layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dropout(0.2, seed=seed)]
+        both.append(keras.Sequential([keras.Input((12,)), *layers], name=name))
+    layers = [keras.Input((16,)), keras.layers.Dense(3, activation="softmax")]
+    return Towers(both, keras.Sequential(layers, name="head"), "adam", loss, **arguments)
 
 
+#: Of each kind the shape of a row, how often the loss is called in a batch, and the trainer.
 KINDS = {
-    "split": Kind((8, 8, 2), 1, convolutions, split),
+    "split": ((8, 8, 2), 1, split),
     # Dividing layers this small does not pay, so the other device ends before the training.
-    "whole": Kind((8, 8, 2), 1, convolutions, partial(split, layers="auto")),
-    "placed": Kind((12,), MICRO_BATCHES, dense_layers, placed),
-    "towers": Kind((12,), 1, stacked_towers, towers),
+    "whole": ((8, 8, 2), 1, partial(split, layers="auto")),
+    "placed": ((12,), MICRO_BATCHES, placed),
+    "towers": ((12,), 1, towers),
 }
 
 
@@ -179,27 +130,16 @@ def victims(folder: Path, application: str, struck: str) -> list[int]:
     return [pid for pid, parent in children.items() if parent in daemons and pid != master]
 
 
-def run(spark, folder: Path, kind: Kind, struck: str) -> dict:
-    """Train by ``fit`` and by the trainer; return what distinguishes them, and what happened."""
+def run(spark, folder: Path, kind: str, struck: str) -> dict:
+    """Train in peace, and then with a loss; return what distinguishes both, and what happened."""
     from distkeras_grid import Field
 
+    shape, calls, build = KINDS[kind]
     random = np.random.default_rng(4)
-    x, y = random.random((ROWS, *kind.shape), np.float32), np.arange(ROWS) % 3
-    # The master waits after half of the epochs.
-    loss = partial(master_loss, folder, EPOCHS // 2 * (ROWS // BATCH) * kind.calls)
-    expected = kind.whole(loss())
-    expected.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+    x, y = random.random((ROWS, *shape), np.float32), np.arange(ROWS) % 3
     table = [(row.ravel().tolist(), int(label)) for row, label in zip(x, y, strict=True)]
     data = spark.createDataFrame(table, "x array<float>, label int").coalesce(1)
-    own = loss()
-    trainer = kind.divided(
-        own,
-        batch_size=BATCH,
-        num_epoch=EPOCHS,
-        features_col="x",
-        custom_objects={"loss": own},
-        progress=False,
-    )
+    data = data.withMetadata("x", Field("x", shape).to_metadata())
     killed: list[int] = []
 
     def harm():
@@ -208,18 +148,34 @@ def run(spark, folder: Path, kind: Kind, struck: str) -> dict:
             kill(pid)
         (folder / "go").touch()
 
-    trained = trainer.train(
-        data.withMetadata("x", Field("x", kind.shape).to_metadata()),
-        shuffle=False,
-        seed=1,
-        callbacks=[at_epoch(2, harm)],
-    )
-    pairs = zip(expected.get_weights(), trained.get_weights(), strict=True)
+    def train(*callbacks):
+        # The master waits after half of the epochs.
+        loss = master_loss(folder, EPOCHS // 2 * (ROWS // BATCH) * calls)
+        trainer = build(
+            loss,
+            batch_size=BATCH,
+            num_epoch=EPOCHS,
+            features_col="x",
+            custom_objects={"loss": loss},
+            progress=False,
+        )
+        model = trainer.train(data, shuffle=False, seed=1, callbacks=list(callbacks))
+        return model.get_weights(), trainer.history
+
+    (folder / "go").touch()
+    expected, _ = train()
+    (folder / "go").unlink()
+    weights, history = train(at_epoch(2, harm))
+    pairs = list(pairwise(history.records))
     return {
-        "largest_difference": max(float(np.abs(one - other).max()) for one, other in pairs),
-        "samples": trainer.history.samples,
+        "largest_difference": max(
+            float(np.abs(one - other).max()) for one, other in zip(expected, weights, strict=True)
+        ),
+        "samples": history.samples,
         "killed": len(killed),
-        "attempts": len({record.attempt for record in trainer.history.records}),
+        "attempts": len({record.attempt for record in history.records}),
+        # From the start of the last window before the loss to that of the first one after it.
+        "seconds": [b.started - a.started for a, b in pairs if a.attempt != b.attempt],
     }
 
 
@@ -230,7 +186,7 @@ def main(master: str, folder: str, text: str) -> None:
     settings = json.loads(text)
     kind = settings["kind"]
     spark = build_session(kind, master=master, settings=DRIVER)
-    found = run(spark, Path(folder), KINDS[kind], settings["struck"])
+    found = run(spark, Path(folder), kind, settings["struck"])
     (Path(folder) / "result.json").write_text(json.dumps(found))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from itertools import product
 
 import pytest
 
@@ -15,21 +14,22 @@ from tests.faults.divided_job import EPOCHS, ROWS
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
 
 
-# Where dividing does not pay, there are no others.
-CASES = [*product(("split", "placed", "towers"), ("others", "master")), ("whole", "master")]
+# The others end with whoever is lost, so that either is enough; "whole" has no others.
+CASES = [("split", "others"), ("placed", "others"), ("towers", "master"), ("whole", "master")]
 
 
 @pytest.mark.parametrize(("kind", "struck"), CASES)
 @pytest.mark.promise(
     "a task of `ConvolutionSplit`, `PlacedLayers` or `Towers`: killed",
-    "All tasks are started again, and go on from the last window; every row counts once, and with "
-    "plain SGD the weights are those of `fit` up to rounding.",
+    "All tasks are started again, and go on from the last window; every row counts once, and the "
+    "weights are those of an undisturbed run: of `ConvolutionSplit` up to rounding, else bit for "
+    "bit.",
 )
 def test_after_a_killed_task_all_go_on_from_the_last_window(
     cluster, project, tmp_path, kind, struck
 ):
     found = result(kind, cluster, project, tmp_path, struck)
-    assert found["largest_difference"] < 1e-3
+    assert found["largest_difference"] <= (0 if kind in ("placed", "towers") else 1e-3)
     assert found["samples"] == ROWS * EPOCHS
     assert found["killed"] > 0
     assert found["attempts"] == 2

@@ -60,12 +60,6 @@ def test_the_last_stage_also_holds_the_vectors_of_all_weights():
     assert choose_cuts(pieces, 4, 4, limit=2700e6).cuts == ("layer0", "layer1", "layer2")
 
 
-def test_predicted_waiting_is_that_of_the_schedule():
-    placement = choose_cuts([piece(0), piece(1)], 2, 3)
-    assert placement.bubble == pytest.approx(1 / 4)
-    assert len(placement.table()) == 4
-
-
 def test_named_cuts_are_made_where_they_are():
     pieces = [piece(n) for n in range(4)]
     assert place_cuts(pieces, ("layer0", "layer2"), 2).cuts == ("layer0", "layer2")

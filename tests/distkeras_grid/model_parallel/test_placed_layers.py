@@ -77,14 +77,10 @@ def test_a_limit_of_the_memory_holds_for_named_cuts_too():
         placement(beyond, ["two"])
 
 
-def test_named_cuts_without_a_limit_are_not_measured():
-    stages = placement(PlacedLayers(net(), "adam", "mse", cuts=["two"]), ["two"]).stages
-    assert [stage.seconds for stage in stages] == [0.0, 0.0]
-
-
-def test_the_cuts_of_a_checkpoint_are_not_measured_again():
-    """They were chosen within the limit, and a run that goes on has the same."""
-    stages = placement(PlacedLayers(net(), "adam", "mse", memory_limit=1e6), ["two"]).stages
+@pytest.mark.parametrize("arguments", [{"cuts": ["two"]}, {"memory_limit": 1e6}])
+def test_named_cuts_without_a_limit_and_those_of_a_checkpoint_are_not_measured(arguments):
+    """Those of a checkpoint were chosen within the limit, and a run that goes on has the same."""
+    stages = placement(PlacedLayers(net(), "adam", "mse", **arguments), ["two"]).stages
     assert [stage.seconds for stage in stages] == [0.0, 0.0]
 
 
