@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -38,6 +38,9 @@ RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 # Names that `Storage.hidden_beside` gave to runs.
 LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z)\.[0-9a-f]{32}\.(?:tmp|old)")
 
+# A command that began so long ago writes nothing any more.
+SWEEP_AGE = timedelta(days=7)
+
 T = TypeVar("T")
 RunName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
 
@@ -58,8 +61,6 @@ class Begun(msgspec.Struct, frozen=True):
     run: RunName  # Name of the run
     update: int  # The last update of the data set that it sees
     driver: Driver
-    # Names of former runs that nobody goes on with, and that may have left checkpoints
-    left: tuple[RunName, ...] = ()
 
 
 DESCRIPTION = """\
@@ -69,8 +70,8 @@ its model. The first run starts from --model. The data must be a data set that `
 made. If no image is new since the last run, the command does nothing and ends with exit code 0.
 After `submit --attempts`, a second attempt goes on with the run and the images of the first.
 With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
-complete. With --resume the command first goes on with a run that was killed, on the data with which
-it began, if these are still kept.
+complete; that of a killed run which nobody resumes stays. With --resume the command first goes on
+with a run that was killed, on the data with which it began, if these are still kept.
 """
 EPILOG = """\
 examples:
@@ -137,17 +138,16 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs) if storage.exists(runs) else []
     pointer = _pointer(storage, runs)
-    manifest, version, left = read_manifest(storage, flags.data), None, tuple[str, ...]()
+    manifest, version = read_manifest(storage, flags.data), None
     arguments = trainer_arguments(flags)
     checkpoints = Checkpoints(storage, arguments.get("checkpoint_dir"))
     begun = read_begun(storage, runs, names)
     if begun is not None:
-        left = begun.left
         can = (
             begun.run not in names and checkpoints.any(begun.run) and keeps(manifest, begun.update)
         )
         if not begun.driver.precedes(driver) and not (can and arguments.get("resume")):
-            left, begun = (*left, begun.run), None
+            begun = None
     if begun is not None:
         if begun.update != manifest.last_update and keeps(manifest, begun.update):
             version = begun.update
@@ -165,7 +165,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
         return
     print_result(f"{len(new):,} new images {since}")
     name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
-    now = Begun(name, manifest.last_update, driver, left)
+    now = Begun(name, manifest.last_update, driver)
     storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
     run_flags = train_flags(flags, f"{runs}/{name}", latest, new)
     run_flags = argparse.Namespace(**vars(run_flags) | {"data_version": version})
@@ -173,9 +173,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     _check_first(storage, runs, pointer, name)
     result = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(result) + "\n", overwrite=True)
-    # Before it is forgotten whose they are.
-    for each in (*left, name):
-        checkpoints.delete(each)
+    checkpoints.delete(name)
     _sweep(storage, runs, now)
     report(**result, **({} if trainer is None else {"samples": trainer.history.samples}))
     for old in outdated(names, flags.keep):
@@ -200,7 +198,7 @@ class Checkpoints:
         return bool(numbers_of(self._storage.list_names(uri)))
 
     def delete(self, run: str) -> None:
-        """Delete what a run has left, if anything."""
+        """Delete the checkpoints of a run, if there are any."""
         if self._folder is not None:
             self._storage.delete(f"{self._folder}/{run}")
 
@@ -232,17 +230,18 @@ def _check_first(storage: Storage, runs: str, pointer: str | None, name: str) ->
 
 
 def _sweep(storage: Storage, runs: str, now: Begun) -> None:
-    """Delete the record of the run that has ended, and what killed commands have left."""
+    """Delete the record of the run that has ended, and what commands killed long ago have left."""
     names = storage.list_names(runs)
     if read_begun(storage, runs, names) == now:
         storage.delete(f"{runs}/{BEGUN}")
+    before = datetime.strptime(now.run, NAME_FORMAT) - SWEEP_AGE
     for name in names:
-        if is_leftover(name, now.run):
+        if is_leftover(name, f"{before:{NAME_FORMAT}}"):
             storage.delete(f"{runs}/{name}")
 
 
 def is_leftover(name: str, newest: str) -> bool:
-    """Tell whether a killed command left this unfinished run; a living one may write a newer one.
+    """Tell whether a killed command left this unfinished run, because it began before another one.
 
     Examples
     --------

@@ -135,7 +135,7 @@ def night(monkeypatch):
             raise SystemExit
         files.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
 
-    class Clock:
+    class Clock(datetime):
         hour = 0
 
         @classmethod
@@ -182,7 +182,7 @@ def test_another_attempt_of_an_application_has_the_run_of_the_one_before(night):
 
 def test_of_two_commands_at_once_the_first_that_ends_adds_its_run(night):
     """The other one says so, and leaves the pointer and what the first has begun alone."""
-    night.write_text(f"/runs/_{RUNS[0]}.{'0' * 32}.tmp/model.keras", "of a killed one")
+    night.write_text(f"/runs/_2026-11-13T060000Z.{'0' * 32}.tmp/model.keras", "of a killed one")
     night.meanwhile = [lambda: retrain_on(night, Driver("application_17_0002"))]
     with pytest.raises(BusyError, match="--lock"):
         retrain_on(night, FIRST)
@@ -237,6 +237,8 @@ def saving(night, monkeypatch):
         night.saved.append((folder, flags.data_version, flags.where))
         CheckpointStore(night, folder, Driver("any")).check_new()
         night.write_text(f"{folder}/checkpoint-00000001/manifest.json", "{}")
+        if night.meanwhile:
+            night.meanwhile.pop()()
         if flags.output == night.dies_at:
             raise SystemExit
         night.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
@@ -308,7 +310,8 @@ def test_a_night_on_the_present_data_is_gone_on_with(killed):
 
 
 @pytest.mark.parametrize("why", ["not asked", "no checkpoint", "version gone", "whole"])
-def test_a_night_that_cannot_be_gone_on_with_is_begun_anew_and_leaves_nothing(killed, why):
+def test_a_night_that_cannot_be_gone_on_with_is_begun_anew(killed, why):
+    """Its checkpoints stay: without a sign of life nobody can tell that it was killed."""
     if why == "no checkpoint":
         killed.delete(f"{named(ONE)}/checkpoint-00000001")
         killed.make_dirs(f"{named(ONE)}/shared")
@@ -317,15 +320,25 @@ def test_a_night_that_cannot_be_gone_on_with_is_begun_anew_and_leaves_nothing(ki
     elif why == "whole":
         killed.write_text(f"{ONE}/run.json", "{}")
     resume = () if why == "not asked" else ("--resume",)
-    # It dies, too: what the first one left is not forgotten.
-    killed.dies_at = TWO
-    with pytest.raises(SystemExit):
-        retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, *resume)
+    retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, *resume)
     assert [folder for folder, *_ in killed.saved[1:]] == [named(TWO)]
-    assert folders(killed) == [uri.rpartition("/")[2] for uri in (ONE, TWO)]
-    killed.dies_at = None
-    retrain_on(killed, Driver("application_17_0003"), *CHECKPOINTS)
-    assert folders(killed) == []
+    assert folders(killed) == [ONE.rpartition("/")[2]]
+
+
+def test_of_two_commands_at_once_the_first_that_ends_leaves_the_other_its_checkpoints(saving):
+    """They were deleted while it trained, as if it had been killed; so was what it published."""
+    half = f"/runs/_{ONE.rpartition('/')[2]}.{'0' * 32}.tmp"
+
+    def second():
+        saving.write_text(f"{half}/model.keras", "that the first is writing")
+        retrain_on(saving, Driver("application_17_0002"), *CHECKPOINTS)
+        assert folders(saving) == [ONE.rpartition("/")[2]]
+        assert saving.exists(half)
+
+    saving.meanwhile = [second]
+    with pytest.raises(BusyError):
+        retrain_on(saving, FIRST, *CHECKPOINTS)
+    assert len(saving.saved) == 2
 
 
 @pytest.mark.parametrize("digest", ["' or 1=1 or ''='", "a" * 63, "A" * 64, "a" * 64 + "\n", 7])
