@@ -216,7 +216,7 @@ def test_planes_are_chosen_or_refused(spark, settings, folder):
             pixels = stack // (i + 1 + (label == "b") * 2)
             file = folder / label / f"{i}.tif"
             tifffile.imwrite(file, pixels, imagej=True, metadata={"axes": "ZCYX"})
-    with pytest.raises(ImageError, match="--channel"):
+    with pytest.raises(ImageError, match="--z 0 to 2"):
         tile_images(settings, spark=spark)
     # All show the same place, at other brightness.
     chosen = replace(settings, z="max", channel="1", near_duplicates="off")
