@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,7 +161,7 @@ def run_group(
     `parts`: archives of the parts of the model, the master's first, of which each task fetches its
     own; without them the tasks receive the whole model.
     """
-    run, key = prepared.settings.run, new_key()
+    context, run, key = active_session().sparkContext, prepared.settings.run, new_key()
     records = prepared.description, prepared.history.params
 
     def on_report(lines: list[str], shares: dict[str, list[int]] | None, passes: list[Any]) -> None:
@@ -190,7 +191,7 @@ def run_group(
         try:
             return prepared.execute(progress, work=work, model=model, tasks=count)
         except StartTimeoutError as error:
-            if lack := lack_of_slots(active_session().sparkContext, count):
+            if lack := lack_of_slots(context, count):
                 error.add_note(lack)
             raise
 
@@ -259,7 +260,13 @@ def join(plan: GroupPlan, number: int, invitation: str) -> ArrayChannel:
     """Connect to the master as the device of this number."""
     master = json.loads(invitation)
     address = ServerAddress.from_json(master["address"])
-    return connect(address, master["run"], plan.key, number, CONNECT_SECONDS)
+    try:
+        return connect(address, master["run"], plan.key, number, CONNECT_SECONDS)
+    except ServerUnreachableError as error:
+        raise ServerUnreachableError(
+            f"Device {number} on {platform.node()} has no connection to its master at {address}: "
+            f"{error.__cause__!r}. Executors must reach each other on any port."
+        ) from error
 
 
 def allow_waiting_operations(count: int) -> None:

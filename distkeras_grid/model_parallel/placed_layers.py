@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
@@ -77,12 +78,12 @@ class PlacedLayers(ModelParallelTrainer):
     @property
     def stages(self) -> int:
         """Number of stages; 0 if there are as many as slots."""
-        return self._stages_asked() or 0
+        return (self.num_workers or 0) if self.cuts == "auto" else len(self.cuts) + 1
 
     @property
     def devices(self) -> int:
         """Number of tasks: one for each stage."""
-        return self._stages_asked() or 0
+        return self.stages
 
     def check_request(
         self,
@@ -90,13 +91,12 @@ class PlacedLayers(ModelParallelTrainer):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse models that cannot be cut, and more stages than task slots."""
-        wanted = self._stages_asked()
-        slots = self.check_group(wanted)
-        stages = wanted or slots
+        slots = self.check_group(self.stages or None)
+        stages = self.stages or slots
         check_stageable(self.keras_model, self._micro_batches(stages))
-        places = find_cuts(self.keras_model)
-        if len(places) + 1 < stages:
-            names = ", ".join(cut.name for cut in places) or "nowhere"
+        candidates = find_cuts(self.keras_model)
+        if len(candidates) + 1 < stages:
+            names = ", ".join(cut.name for cut in candidates) or "nowhere"
             raise ConfigurationError(
                 f"A model in {stages} stages is cut {stages - 1} times where a single tensor leads "
                 f"on, between layers that share no weights. It can be cut after: {names}. Use "
@@ -119,7 +119,7 @@ class PlacedLayers(ModelParallelTrainer):
         if cuts != "auto":
             count = len(cuts) + 1
         else:
-            count = self._stages_asked() or stable_slot_count(active_session(), None)
+            count = self.stages or stable_slot_count(active_session(), None)
         micro_batches = self._micro_batches(count)
         check_separable(compiled.model.optimizer)
         check_mean_loss(compiled.model, micro_batches)
@@ -161,7 +161,7 @@ class PlacedLayers(ModelParallelTrainer):
     def _placement(
         self,
         model: keras.Model,
-        places: list[Cut],
+        candidates: list[Cut],
         stages: int,
         micro_batches: int,
         cuts: Literal["auto"] | Sequence[str],
@@ -169,10 +169,11 @@ class PlacedLayers(ModelParallelTrainer):
         from distkeras_grid.model_parallel.layer_profiler import measure_pieces, unmeasured_pieces
 
         if cuts != "auto" and not self._measures(cuts):
-            return place_cuts(unmeasured_pieces(model, places), cuts, micro_batches)
+            return place_cuts(unmeasured_pieces(model, candidates), cuts, micro_batches)
         rows = -(-self.batch_size // micro_batches)
-        pieces = measure_pieces(model, places, rows)
-        input_bytes, limit = 4 * rows * _size(model.inputs[0].shape[1:]), self.memory_limit
+        pieces = measure_pieces(model, candidates, rows)
+        input_bytes = 4 * rows * prod(length or 1 for length in model.inputs[0].shape[1:])
+        limit = self.memory_limit
         if cuts != "auto":
             return place_cuts(pieces, cuts, micro_batches, input_bytes=input_bytes, limit=limit)
         return choose_cuts(pieces, stages, micro_batches, input_bytes=input_bytes, limit=limit)
@@ -183,10 +184,6 @@ class PlacedLayers(ModelParallelTrainer):
         The cuts of a checkpoint were chosen within the limit, which a run that goes on keeps.
         """
         return cuts == "auto" or (self.cuts != "auto" and self.memory_limit is not None)
-
-    def _stages_asked(self) -> int | None:
-        """Return the number of stages that the arguments ask for."""
-        return self.num_workers if self.cuts == "auto" else len(self.cuts) + 1
 
     def _micro_batches(self, stages: int) -> int:
         return min(self.micro_batches or FOR_EACH_WORKER * stages, self.batch_size)
@@ -202,10 +199,3 @@ class PlacedLayers(ModelParallelTrainer):
                 f"A model that is cut {len(names)} times has {len(names) + 1} stages, each with a "
                 f"worker of its own. Received: num_workers={self.num_workers!r}. Leave it out."
             )
-
-
-def _size(shape: Sequence[int | None]) -> int:
-    size = 1
-    for length in shape:
-        size *= length or 1
-    return size

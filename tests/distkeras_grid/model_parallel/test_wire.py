@@ -11,7 +11,11 @@ import threading
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import AuthenticationError, RemoteProtocolError
+from distkeras_grid.errors import (
+    AuthenticationError,
+    RemoteProtocolError,
+    ServerUnreachableError,
+)
 from distkeras_grid.model_parallel.job import (
     DriverCaller,
     DriverEndpoint,
@@ -186,6 +190,8 @@ def test_a_device_of_an_earlier_attempt_is_refused():
             number, theirs = admitted.get(timeout=10)
             theirs.close()
     assert (number, admitted.empty()) == (2, True)
+    with pytest.raises(ServerUnreachableError, match=r"Device 3 .*no connection to its master"):
+        join(plan_of(), 3, now)
 
 
 def test_each_device_gets_its_own_part_and_only_the_master_reports():
