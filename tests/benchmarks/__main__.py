@@ -9,23 +9,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = (
-    "servers",
-    "feeding",
-    "encodings",
-    "tiling",
-    "tiling_job",
-    "large_images",
-    "desktop_grid",
-    "training",
-    "checkpoints",
-    "steps",
-    "simulated_patterns",
-    "model_parallel",
-    "placed",
-    "fuzz",
-    "soak",
-)
+NAMES = ("servers", "tiling", "large_images", "training", "fuzz", "soak")
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from distkeras_grid.engine.keras_model import set_flat_weights
 from distkeras_grid.weights import Vector
@@ -31,11 +30,7 @@ class Examiner:
     def accuracy(self, weights: Vector) -> float:
         """Return the accuracy of flat weights."""
         set_flat_weights(self._model, weights)
-        return self.accuracy_of(self._model)
-
-    def accuracy_of(self, model: Any) -> float:
-        """Return the accuracy of a model."""
-        predicted = model.predict(self._images, batch_size=500, verbose=0)
+        predicted = self._model.predict(self._images, batch_size=500, verbose=0)
         return float((predicted.argmax(axis=1) == self._labels).mean())
 
 

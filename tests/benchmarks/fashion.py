@@ -20,8 +20,6 @@ FILES = {
 }
 # The last of the training rows, on which targets are chosen and times to them are measured.
 VALIDATION_ROWS = 10_000
-# Of the training rows, for what would take too long with all.
-FEW_ROWS = 20_000
 # Files of the Parquet data set, so that both tasks have something to read.
 PARTS = 4
 
@@ -55,13 +53,12 @@ def find_folder() -> tuple[Path | None, str]:
 
 
 def read(folder: Path, split: str) -> Rows:
-    """Read ``"train"``, of it ``"fitting"``, ``"validation"`` or ``"few"``, or ``"test"``."""
+    """Read ``"train"``, of it ``"fitting"`` or ``"validation"``, or ``"test"``."""
     names = FILES["test" if split == "test" else "train"]
     images, labels = (read_idx((folder / name).read_bytes(), name) for name in names)
     part = {
         "fitting": slice(-VALIDATION_ROWS),
         "validation": slice(-VALIDATION_ROWS, None),
-        "few": slice(FEW_ROWS),
     }
     chosen = part.get(split, slice(None))
     return Rows(images[chosen, ..., np.newaxis], labels[chosen].astype(np.int64))

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks import fashion
+from tests.benchmarks import fashion, processes
+from tests.benchmarks.fitting import Point, compile_ahead, timed_fit
 from tests.benchmarks.nets import NETS
-from tests.benchmarks.studies import processes
-from tests.benchmarks.studies.fitting import Point, compile_ahead, timed_fit
 
 # An epoch of the slowest side takes half a minute.
 ANSWER_SECONDS = 3600.0

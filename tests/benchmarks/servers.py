@@ -47,8 +47,7 @@ from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedCli
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spec import RunSpec
-from tests.benchmarks.studies.machine import processor_name
-from tests.benchmarks.tables import print_table
+from tests.benchmarks.tables import print_table, processor_name
 from tests.benchmarks.transports import TRANSPORTS, measure_limit
 from tests.specs import make_settings
 

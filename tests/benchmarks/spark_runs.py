@@ -31,7 +31,7 @@ from distkeras_grid.weights import Vector
 from tests.benchmarks import fashion
 from tests.benchmarks.local import ANSWER_SECONDS, Point
 from tests.benchmarks.nets import NETS
-from tests.benchmarks.studies.processes import Side
+from tests.benchmarks.processes import Side
 
 WORKERS = 2
 MASTER = f"local[{WORKERS},4]"
@@ -117,19 +117,13 @@ class Cluster:
         self._session.stop()
         self._scratch.cleanup()
 
-    def train(
-        self, choice: Choice, net: str, epochs: int = 1, seed: int = 0, split: str = "train"
-    ) -> Trained:
+    def train(self, choice: Choice, net: str, epochs: int = 1, seed: int = 0) -> Trained:
         """Run ``train()`` as a user does."""
         trainer = choice.build(net, seed, epochs)
-        data = str(self._write(split))
+        data = str(self._write("train"))
         began = time.time()
         trainer.train(data, seed=seed)
         return _trained(trainer.history, trainer.run, began, time.time(), epochs)
-
-    def model(self, choice: Choice, net: str, *, epochs: int, seed: int) -> Any:
-        """Return what ``train()`` returns."""
-        return choice.build(net, seed, epochs).train(str(self._write("fitting")), seed=seed)
 
     def curve(self, choice: Choice, net: str, *, epochs: int, seed: int, marks: int) -> Trained:
         """Run with `marks` snapshots of the center in each epoch."""

@@ -1,8 +1,10 @@
-"""Markdown tables, as BENCHMARKS.md has them."""
+"""Markdown tables, as BENCHMARKS.md has them, and the name of the machine above them."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 def print_row(cells: Iterable[object]) -> None:
@@ -22,3 +24,13 @@ def print_table(names: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     print_head(names)
     for row in rows:
         print_row(row)
+
+
+def processor_name() -> str:
+    """Return the name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

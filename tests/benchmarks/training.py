@@ -15,14 +15,11 @@ from importlib import metadata
 
 from tests.benchmarks import fashion
 from tests.benchmarks.accuracy import measure_accuracy
-from tests.benchmarks.default_windows import measure_default_windows
-from tests.benchmarks.defaults import measure_defaults
 from tests.benchmarks.epochs import measure_epochs, other_backends
-from tests.benchmarks.own_batch import measure_own_batch
 from tests.benchmarks.spark_runs import MASTER, Cluster
-from tests.benchmarks.studies.machine import processor_name
+from tests.benchmarks.tables import processor_name
 
-PARTS = ("epochs", "windows", "accuracy", "own-batch", "defaults")
+PARTS = ("epochs", "accuracy")
 BATCHES = (32, 128)
 
 
@@ -46,14 +43,8 @@ def main(arguments: Sequence[str] = ()) -> None:
             for batch in options.batches:
                 if "epochs" in options.parts:
                     measure_epochs(net, batch, folder, cluster, options.repetitions)
-                if "windows" in options.parts:
-                    measure_default_windows(net, batch, folder, cluster, options.repetitions)
                 if "accuracy" in options.parts:
                     measure_accuracy(net, batch, folder, cluster, options.seeds)
-            if "own-batch" in options.parts:
-                measure_own_batch(net, folder, cluster, options.seeds)
-            if "defaults" in options.parts:
-                measure_defaults(net, folder, cluster)
     print(f"\nTraining benchmark: {(time.monotonic() - began) / 60:.1f} min")
 
 

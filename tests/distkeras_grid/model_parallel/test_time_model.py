@@ -1,6 +1,7 @@
 """When dividing a layer pays, by the equation and its break-even point."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -167,3 +168,25 @@ def test_a_pace_that_is_none_is_refused(wrong):
 def test_a_link_without_bandwidth_is_refused():
     with pytest.raises(ConfigurationError):
         NetworkLink(bandwidth=0.0)
+
+
+def test_the_table_of_the_guide_is_what_the_time_model_says(project):
+    """Four devices of 50 GFLOP/s, 25 in the first convolution, and a batch of 128."""
+    guide = (project / "distkeras_grid/model_parallel/README.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"\| kernels (.*?)\n\n", guide, re.DOTALL)
+    head, _, *rows = [line.strip("| ").split(" | ") for line in rows.splitlines()]
+    assert [row[0] for row in rows] == ["50:500", "150:800", "300:1000", "500:1500"]
+    for kernels, *figures in rows:
+        first, second = map(int, kernels.split(":"))
+        layers = layer("first", 3, first, 32), layer("second", first, second, 16)
+        # Of the first layer's input no gradient is computed.
+        operations = [2 * each.multiplications(128, 1) for each in layers]
+        paces = {
+            "first": [UnitTime(operations[0] / 25e9, operations[0] / 25e9)] * 4,
+            "second": [pace(layers[1], 128, 50e9)] * 4,
+        }
+        outputs = 128 * (32 * 32 * first + 16 * 16 * second)
+        for network, figure in zip(head, figures, strict=True):
+            link = NetworkLink(bandwidth=float(network.split()[0]) * 125e6, latency=1e-4)
+            plan = plan_layers(layers, 128, paces, link, rest=1e-9 * outputs)
+            assert figure == f"{plan.whole / plan.divided:.2f}"
