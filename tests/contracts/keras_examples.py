@@ -1,13 +1,13 @@
 # ruff: noqa: ARG002  (signatures are those of Keras)
-"""Forms of the official Keras examples, written anew and small: layers, losses and steps as there.
+"""Official Keras examples whose form no case of `like_fit` has, written anew and small.
 
-Names are those of the pages on keras.io. Rows are synthetic. Besides a DataFrame, a `Field` and
-``custom_objects`` nothing is added for a trainer.
+Layers, losses and steps are as there, names those of the pages on keras.io. Rows are synthetic.
+Besides a DataFrame, a `Field` and ``custom_objects`` nothing is added for a trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +22,8 @@ IMAGES = random.integers(0, 256, (ROWS, 28, 28, 1)).astype("uint8")
 DIGITS = random.integers(0, 10, ROWS)
 NUMBERS = random.random((ROWS, 8)).astype("float32")
 TARGET = NUMBERS.sum(axis=1)
-FRAUD = (random.random(ROWS) < 0.1).astype("int64")
 TEXTS = random.integers(0, 50, (ROWS, 12))
 SENTIMENT = random.integers(0, 2, ROWS)
-LENGTHS = random.integers(3, 13, ROWS)
 
 
 @dataclass(frozen=True)
@@ -34,33 +32,29 @@ class Example:
 
     model: keras.Model  # Compiled
     columns: Mapping[str, Any]  # Columns of the DataFrame
-    # Arguments of the constructor and of `train`
+    # Arguments of the constructor, and of `train`
     trainer: Mapping[str, Any] = field(default_factory=dict)
-    # Arguments of the constructor and of `train`
     train: Mapping[str, Any] = field(default_factory=dict)
-    callbacks: Sequence[keras.callbacks.Callback] = ()  # For `train`
     predicts: bool = True  # Whether the model's `call` gives predictions; a GAN's does not
     output_col: str | list[str] = "prediction"  # Columns of the predictions
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the table: the example's name, its function, the error that refuses it."""
+    """A line of the table: the example's name and its function."""
 
     name: str
     build: Callable[[], Example]
-    refused: str = ""
-    quick: bool = False
 
 
 EXAMPLES: list[Entry] = []
 
 
-def example(name: str, **more: Any) -> Callable[[Callable[[], Example]], Callable[[], Example]]:
+def example(name: str) -> Callable[[Callable[[], Example]], Callable[[], Example]]:
     """Add a function to the table."""
 
     def add(build: Callable[[], Example]) -> Callable[[], Example]:
-        EXAMPLES.append(Entry(name, build, **more))
+        EXAMPLES.append(Entry(name, build))
         return build
 
     return add
@@ -78,87 +72,11 @@ def as_bytes(images: np.ndarray) -> list[bytes]:
     return [each.tobytes() for each in images]
 
 
-@example("vision/mnist_convnet", quick=True)
-def mnist_convnet() -> Example:
-    model = keras.Sequential(
-        [
-            keras.Input((28, 28, 1)),
-            layers.Conv2D(4, kernel_size=(3, 3), activation="relu"),
-            layers.MaxPooling2D(pool_size=(2, 2)),
-            layers.Conv2D(8, kernel_size=(3, 3), activation="relu"),
-            layers.MaxPooling2D(pool_size=(2, 2)),
-            layers.Flatten(),
-            layers.Dropout(0.5),
-            layers.Dense(10, activation="softmax"),
-        ]
-    )
-    model.compile(loss="categorical_crossentropy", optimizer="adam", metrics=["accuracy"])
-    columns = {"image": as_bytes(IMAGES), "label": np.eye(10, dtype="float32")[DIGITS]}
-    return Example(model, columns, {"features_col": image_field("image")})
-
-
-class CustomModel(keras.Model):
-    def train_step(self, data: Any) -> Any:
-        import tensorflow as tf
-
-        x, y = data
-        with tf.GradientTape() as tape:
-            y_pred = self(x, training=True)
-            loss = self.compute_loss(y=y, y_pred=y_pred)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        for metric in self.metrics:
-            if metric.name == "loss":
-                metric.update_state(loss)
-            else:
-                metric.update_state(y, y_pred)
-        return {m.name: m.result() for m in self.metrics}
-
-
 def through(kind: type[keras.Model], **compiled: Any) -> keras.Model:
     inputs = keras.Input(shape=(8,))
     model = kind(inputs, layers.Dense(1)(inputs))
     model.compile(**compiled)
     return model
-
-
-@example("guides/custom_train_step_in_tensorflow, first")
-def custom_train_step() -> Example:
-    model = through(CustomModel, optimizer="adam", loss="mse", metrics=["mae"])
-    columns = {"features": NUMBERS, "label": TARGET}
-    return Example(model, columns, {"custom_objects": {"CustomModel": CustomModel}})
-
-
-class LowLevelModel(keras.Model):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.loss_tracker = keras.metrics.Mean(name="loss")
-        self.mae_metric = keras.metrics.MeanAbsoluteError(name="mae")
-        self.loss_fn = keras.losses.MeanSquaredError()
-
-    def train_step(self, data: Any) -> Any:
-        import tensorflow as tf
-
-        x, y = data
-        with tf.GradientTape() as tape:
-            y_pred = self(x, training=True)
-            loss = self.loss_fn(y, y_pred)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        self.loss_tracker.update_state(loss)
-        self.mae_metric.update_state(y, y_pred)
-        return {"loss": self.loss_tracker.result(), "mae": self.mae_metric.result()}
-
-    @property
-    def metrics(self) -> list[Any]:
-        return [self.loss_tracker, self.mae_metric]
-
-
-@example("guides/custom_train_step_in_tensorflow, going lower level")
-def lower_level() -> Example:
-    model = through(LowLevelModel, optimizer="adam")
-    columns = {"features": NUMBERS, "label": TARGET}
-    return Example(model, columns, {"custom_objects": {"LowLevelModel": LowLevelModel}})
 
 
 class WeightedModel(keras.Model):
@@ -249,133 +167,6 @@ def gan() -> Example:
     return Example(model, {"features": NUMBERS}, trainer, predicts=False)
 
 
-@example("structured_data/structured_data_classification_with_feature_space, training model")
-def feature_space() -> Example:
-    inputs = {
-        "age": keras.Input((1,), name="age"),
-        "kind": keras.Input((4,), name="kind"),
-        "crossed": keras.Input((8,), name="crossed"),
-    }
-    x = layers.Concatenate()(list(inputs.values()))
-    x = layers.Dense(32, activation="relu")(x)
-    x = layers.Dropout(0.5)(x)
-    model = keras.Model(inputs=inputs, outputs=layers.Dense(1, activation="sigmoid")(x))
-    model.compile(optimizer="adam", loss="binary_crossentropy", metrics=["accuracy"])
-    columns = {
-        "age": NUMBERS[:, 0],
-        "kind": np.eye(4, dtype="float32")[TEXTS[:, 0] % 4],
-        "crossed": np.eye(8, dtype="float32")[TEXTS[:, 1] % 8],
-        "target": SENTIMENT,
-    }
-    return Example(
-        model,
-        columns,
-        {"features_col": {name: name for name in inputs}, "label_col": "target"},
-    )
-
-
-@example(
-    "structured_data/structured_data_classification_with_feature_space, end to end",
-    refused="StringIndexer",
-)
-def feature_space_of_texts() -> Example:
-    inputs = keras.Input((1,), dtype="string", name="thal")
-    codes = layers.StringLookup(vocabulary=["fixed", "normal"], output_mode="one_hot")(inputs)
-    model = keras.Model(inputs, layers.Dense(1, activation="sigmoid")(codes))
-    model.compile(optimizer="adam", loss="binary_crossentropy")
-    columns = {"thal": ["fixed", "normal", "other"] * (ROWS // 3), "target": SENTIMENT}
-    return Example(model, columns, {"features_col": "thal", "label_col": "target"})
-
-
-@example("structured_data/wide_deep_cross_networks", refused="StringIndexer")
-def wide_and_deep() -> Example:
-    area = keras.Input((1,), dtype="string", name="area")
-    height = keras.Input((1,), name="height")
-    wide = layers.StringLookup(vocabulary=["a", "b"], output_mode="binary")(area)
-    deep = layers.Dense(8, activation="relu")(height)
-    outputs = layers.Dense(3, activation="softmax")(layers.concatenate([wide, deep]))
-    model = keras.Model({"area": area, "height": height}, outputs)
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy())
-    columns = {
-        "area": ["a", "b", "c"] * (ROWS // 3),
-        "height": NUMBERS[:, 0],
-        "label": TEXTS[:, 0] % 3,
-    }
-    return Example(model, columns, {"features_col": {"area": "area", "height": "height"}})
-
-
-class RecommenderNet(keras.Model):
-    def __init__(self, num_users: int, num_movies: int, embedding_size: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.num_users = num_users
-        self.num_movies = num_movies
-        self.embedding_size = embedding_size
-        self.user_embedding = layers.Embedding(
-            num_users,
-            embedding_size,
-            embeddings_initializer="he_normal",
-            embeddings_regularizer=keras.regularizers.l2(1e-6),
-        )
-        self.user_bias = layers.Embedding(num_users, 1)
-        self.movie_embedding = layers.Embedding(
-            num_movies,
-            embedding_size,
-            embeddings_initializer="he_normal",
-            embeddings_regularizer=keras.regularizers.l2(1e-6),
-        )
-        self.movie_bias = layers.Embedding(num_movies, 1)
-
-    def call(self, inputs: Any) -> Any:
-        user_vector = self.user_embedding(inputs[:, 0])
-        movie_vector = self.movie_embedding(inputs[:, 1])
-        dot = ops.tensordot(user_vector, movie_vector, 2)
-        x = dot + self.user_bias(inputs[:, 0]) + self.movie_bias(inputs[:, 1])
-        return ops.nn.sigmoid(x)
-
-
-@example("structured_data/collaborative_filtering_movielens")
-def collaborative_filtering() -> Example:
-    model = RecommenderNet(50, 50, 6)
-    model.compile(
-        loss=keras.losses.BinaryCrossentropy(),
-        optimizer=keras.optimizers.Adam(learning_rate=0.001),
-    )
-    columns = {"user": TEXTS[:, 0], "movie": TEXTS[:, 1], "rating": NUMBERS[:, 0]}
-    trainer = {
-        "features_col": ["user", "movie"],
-        "label_col": "rating",
-        "custom_objects": {"RecommenderNet": RecommenderNet},
-    }
-    return Example(model, columns, trainer)
-
-
-@example("structured_data/imbalanced_classification")
-def imbalanced_classification() -> Example:
-    model = keras.Sequential(
-        [
-            keras.Input(shape=(8,)),
-            layers.Dense(16, activation="relu"),
-            layers.Dropout(0.3),
-            layers.Dense(1, activation="sigmoid"),
-        ]
-    )
-    metrics = keras.metrics
-    model.compile(
-        optimizer=keras.optimizers.Adam(1e-2),
-        loss="binary_crossentropy",
-        metrics=[
-            metrics.FalseNegatives(name="fn"),
-            metrics.FalsePositives(name="fp"),
-            metrics.TrueNegatives(name="tn"),
-            metrics.TruePositives(name="tp"),
-            metrics.Precision(name="precision"),
-            metrics.Recall(name="recall"),
-        ],
-    )
-    columns = {"features": NUMBERS, "label": FRAUD}
-    return Example(model, columns, train={"class_weight": {0: 0.011, 1: 0.1}})
-
-
 class TransformerBlock(layers.Layer):
     """As printed: without `get_config`, so Keras cannot save it."""
 
@@ -427,80 +218,6 @@ def transformer() -> Example:
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     columns = {"features": TEXTS, "label": SENTIMENT}
     return Example(model, columns, {"custom_objects": TRANSFORMER})
-
-
-@example("nlp/bidirectional_lstm_imdb")
-def bidirectional_lstm() -> Example:
-    inputs = keras.Input(shape=(None,), dtype="int32")
-    x = layers.Embedding(50, 8)(inputs)
-    x = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
-    x = layers.Bidirectional(layers.LSTM(4))(x)
-    model = keras.Model(inputs, layers.Dense(1, activation="sigmoid")(x))
-    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
-    rows = [row[:length].tolist() for row, length in zip(TEXTS, LENGTHS, strict=True)]
-    return Example(model, {"features": rows, "label": SENTIMENT})
-
-
-@example("nlp/text_classification_from_scratch, indices")
-def text_from_scratch() -> Example:
-    inputs = keras.Input(shape=(None,), dtype="int64")
-    x = layers.Embedding(50, 8)(inputs)
-    x = layers.Dropout(0.5)(x)
-    x = layers.Conv1D(8, 3, padding="valid", activation="relu", strides=1)(x)
-    x = layers.GlobalMaxPooling1D()(x)
-    x = layers.Dense(8, activation="relu")(x)
-    predictions = layers.Dense(1, activation="sigmoid", name="predictions")(layers.Dropout(0.5)(x))
-    model = keras.Model(inputs, predictions)
-    model.compile(loss="binary_crossentropy", optimizer="adam", metrics=["accuracy"])
-    return Example(model, {"features": TEXTS, "label": SENTIMENT})
-
-
-class CustomNonPaddingTokenLoss(keras.losses.Loss):
-    def __init__(self, name: str = "custom_ner_loss") -> None:
-        super().__init__(name=name)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=False, reduction=None)
-        loss = loss_fn(y_true, y_pred)
-        mask = ops.cast(y_true > 0, dtype="float32")
-        return ops.sum(loss * mask) / (ops.sum(mask) + 1e-6)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"name": self.name}
-
-
-@example("nlp/ner_transformers")
-def named_entities() -> Example:
-    model = keras.Sequential(
-        [
-            keras.Input((12,), dtype="int64"),
-            layers.Embedding(50, 8),
-            layers.Dropout(0.1),
-            layers.Dense(8, activation="relu"),
-            layers.Dense(5, activation="softmax"),
-        ]
-    )
-    model.compile(optimizer="adam", loss=CustomNonPaddingTokenLoss())
-    columns = {"features": TEXTS, "tags": TEXTS % 5}
-    trainer = {
-        "label_col": "tags",
-        "custom_objects": {"CustomNonPaddingTokenLoss": CustomNonPaddingTokenLoss},
-    }
-    return Example(model, columns, trainer)
-
-
-@example("generative/text_generation_with_miniature_gpt")
-def miniature_gpt() -> Example:
-    inputs = keras.Input((12,), dtype="int32")
-    embedded = layers.Embedding(50, 8)(inputs)
-    attended = layers.MultiHeadAttention(2, 8)(embedded, embedded, use_causal_mask=True)
-    x = layers.LayerNormalization(epsilon=1e-6)(embedded + attended)
-    outputs = layers.Dense(50)(x)
-    model = keras.Model(inputs=inputs, outputs=[outputs, x])
-    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss=[loss_fn, None])
-    columns = {"features": TEXTS, "next": np.roll(TEXTS, -1, axis=1)}
-    return Example(model, columns, {"label_col": ["next", None]})
 
 
 class Sampling(layers.Layer):
@@ -578,86 +295,6 @@ def vae() -> Example:
         "custom_objects": {"VAE": VAE, "Sampling": Sampling},
     }
     return Example(model, {"image": as_bytes(IMAGES)}, trainer, predicts=False)
-
-
-@example("timeseries/timeseries_anomaly_detection")
-def anomaly_detection() -> Example:
-    x = random.normal(size=(ROWS, 16, 1)).astype("float32")
-    model = keras.Sequential(
-        [
-            layers.Input(shape=(16, 1)),
-            layers.Conv1D(8, kernel_size=7, padding="same", strides=2, activation="relu"),
-            layers.Dropout(rate=0.2),
-            layers.Conv1DTranspose(8, kernel_size=7, padding="same", strides=2, activation="relu"),
-            layers.Conv1DTranspose(1, kernel_size=7, padding="same"),
-        ]
-    )
-    model.compile(optimizer=keras.optimizers.Adam(learning_rate=0.001), loss="mse")
-    return Example(model, {"series": x}, {"features_col": "series", "label_col": "series"})
-
-
-@example("timeseries/timeseries_classification_from_scratch, its callbacks")
-def timeseries_callbacks() -> Example:
-    model = keras.Sequential(
-        [
-            keras.Input((8, 1)),
-            layers.Conv1D(4, kernel_size=3, padding="same"),
-            layers.BatchNormalization(),
-            layers.ReLU(),
-            layers.GlobalAveragePooling1D(),
-            layers.Dense(2, activation="softmax"),
-        ]
-    )
-    model.compile(
-        optimizer="adam",
-        loss="sparse_categorical_crossentropy",
-        metrics=["sparse_categorical_accuracy"],
-    )
-    columns = {"features": NUMBERS, "label": SENTIMENT}
-    from distkeras_grid import Field
-
-    callbacks = keras.callbacks
-    return Example(
-        model,
-        columns,
-        {"features_col": Field("features", shape=(8, 1))},
-        callbacks=[
-            callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=20, min_lr=1e-4),
-            callbacks.EarlyStopping(monitor="val_loss", patience=50),
-        ],
-    )
-
-
-class CTCLayer(layers.Layer):
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name=name)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        batch = ops.shape(y_true)[0]
-        lengths = ops.ones((batch,), "int32")
-        loss = keras.losses.CTC()(y_true, y_pred) + 0.0 * ops.sum(ops.cast(lengths, "float32"))
-        self.add_loss(loss)
-        return y_pred
-
-
-@example("vision/captcha_ocr")
-def captcha() -> Example:
-    images = layers.Input(shape=(28, 28, 1), name="image", dtype="float32")
-    labels = layers.Input(name="label", shape=(4,), dtype="float32")
-    x = layers.Conv2D(4, (3, 3), activation="relu", padding="same")(images)
-    x = layers.MaxPooling2D((2, 2))(x)
-    x = layers.Reshape(target_shape=(14, 14 * 4))(x)
-    x = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
-    x = layers.Dense(11, activation="softmax", name="dense2")(x)
-    model = keras.Model(inputs=[images, labels], outputs=CTCLayer(name="ctc_loss")(labels, x))
-    model.compile(optimizer=keras.optimizers.Adam())
-    columns = {"image": as_bytes(IMAGES), "text": (TEXTS[:, :4] % 9 + 1).astype("float32")}
-    trainer = {
-        "features_col": {"image": image_field("image"), "label": "text"},
-        "label_col": None,
-        "custom_objects": {"CTCLayer": CTCLayer},
-    }
-    return Example(model, columns, trainer)
 
 
 class Distiller(keras.Model):
@@ -811,66 +448,7 @@ def supervised_contrastive() -> Example:
     return Example(model, {"features": NUMBERS, "label": SENTIMENT}, trainer)
 
 
-class Patches(layers.Layer):
-    def __init__(self, patch_size: int) -> None:
-        super().__init__()
-        self.patch_size = patch_size
-
-    def call(self, images: Any) -> Any:
-        patches = ops.image.extract_patches(images, size=self.patch_size)
-        shape = ops.shape(patches)
-        return ops.reshape(patches, (shape[0], 16, self.patch_size * self.patch_size))
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update({"patch_size": self.patch_size})
-        return config
-
-
-@example("vision/image_classification_with_vision_transformer", refused="Patches")
-def vision_transformer() -> Example:
-    inputs = keras.Input((28, 28, 1))
-    patches = Patches(7)(inputs)
-    encoded = layers.Dense(8)(patches)
-    attended = layers.MultiHeadAttention(num_heads=2, key_dim=8, dropout=0.1)(encoded, encoded)
-    x = layers.LayerNormalization(epsilon=1e-6)(layers.Add()([attended, encoded]))
-    logits = layers.Dense(10)(layers.Dropout(0.5)(layers.Flatten()(x)))
-    model = keras.Model(inputs=inputs, outputs=logits)
-    model.compile(
-        optimizer=keras.optimizers.AdamW(learning_rate=0.001, weight_decay=0.0001),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            keras.metrics.SparseTopKCategoricalAccuracy(5, name="top-5-accuracy"),
-        ],
-    )
-    columns = {"image": as_bytes(IMAGES), "label": DIGITS}
-    trainer = {"features_col": image_field("image"), "custom_objects": {"Patches": Patches}}
-    return Example(model, columns, trainer)
-
-
-@example("vision/oxford_pets_image_segmentation")
-def segmentation() -> Example:
-    inputs = keras.Input(shape=(28, 28, 1))
-    x = layers.Conv2D(4, 3, strides=2, padding="same")(inputs)
-    x = layers.Activation("relu")(layers.BatchNormalization()(x))
-    x = layers.SeparableConv2D(8, 3, padding="same")(x)
-    x = layers.BatchNormalization()(x)
-    x = layers.UpSampling2D(2)(layers.Conv2DTranspose(4, 3, padding="same")(x))
-    outputs = layers.Conv2D(3, 3, activation="softmax", padding="same")(x)
-    model = keras.Model(inputs, outputs)
-    model.compile(keras.optimizers.Adam(1e-4), loss="sparse_categorical_crossentropy")
-    from distkeras_grid import Field
-
-    columns = {"image": as_bytes(IMAGES), "mask": as_bytes((IMAGES[..., 0] % 3).astype("uint8"))}
-    trainer = {
-        "features_col": image_field("image"),
-        "label_col": Field("mask", shape=(28, 28), dtype="uint8"),
-    }
-    return Example(model, columns, trainer)
-
-
-@example("guides/functional_api, ticket routing", quick=True)
+@example("guides/functional_api, ticket routing")
 def ticket_routing() -> Example:
     title = keras.Input(shape=(None,), name="title")
     body = keras.Input(shape=(None,), name="body")

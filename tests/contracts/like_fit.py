@@ -43,15 +43,14 @@ class Run:
     """One training, told to `fit` and to a trainer."""
 
     model: keras.Model  # Compiled, with the weights to start from
-    x: Any = None  # What `fit` takes
-    y: Any = None  # What `fit` takes
+    # What `fit` takes
+    x: Any = None
+    y: Any = None
     # The columns of the DataFrame; by default ``features`` and ``label`` from `x` and `y`
     columns: Mapping[str, Any] | None = None
     # Arguments of the constructor, of `train` and of `fit`
     trainer: Mapping[str, Any] = field(default_factory=dict)
-    # Arguments of the constructor, of `train` and of `fit`
     train: Mapping[str, Any] = field(default_factory=dict)
-    # Arguments of the constructor, of `train` and of `fit`
     fit: Mapping[str, Any] = field(default_factory=dict)
     # Returns new callbacks, for each of both sides
     callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = list
@@ -68,12 +67,12 @@ class Run:
 class Case:
     """A row of the guide's table."""
 
-    topic: str  # Part of the table, and what a user brings
-    text: str  # Part of the table, and what a user brings
+    # Part of the table, and what a user brings
+    topic: str
+    text: str
     run: Callable[[], Run]  # Returns the `Run`; called twice, after the same seed
     # Of a weight or a number of the history, relative above 1; 0 for equal bits, without XLA.
     tolerance: float = 1e-6
-    refused: str = ""  # A regular expression of the error, where a trainer refuses what `fit` takes
     note: str = ""  # What differs from `fit`, for the guide
 
     @property

@@ -113,13 +113,13 @@ def differences(name: str, ours: Any, theirs: Any, tolerance: float) -> Iterator
 
 
 def cases() -> list[Any]:
-    """Return all cases: those of metrics and the first of each topic are in make test, too."""
+    """Return all cases; make test has the first of each topic."""
     first = {each.topic: each for each in reversed(CASES)}
     return [
         pytest.param(
             each,
             id=each.name,
-            marks=() if each.topic == "Metrics" or first[each.topic] is each else pytest.mark.full,
+            marks=() if first[each.topic] is each else pytest.mark.full,
         )
         for each in CASES
     ]
