@@ -85,7 +85,6 @@ def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
             ),
             "distkeras_grid/simulation/test_keras_learners.py",
             "distkeras_grid/worker/test_worker_state.py",
-            "distkeras_grid/worker/test_steps.py",
         ),
         (
             TRAINING,

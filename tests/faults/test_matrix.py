@@ -238,31 +238,6 @@ def test_a_worker_that_dies_each_time_is_one_clear_error(cluster, project, tmp_p
 
 
 @pytest.mark.promise(
-    "server: killed, without checkpoints",
-    "One `ServerUnreachableError` within seconds.",
-)
-def test_a_dead_server_is_one_clear_error(cluster, project, tmp_path):
-    result = run(cluster, project, tmp_path, fault="server", epochs=10_000)
-    assert result["error"] == "ServerUnreachableError"
-    assert result["seconds_after"] < 10
-
-
-@pytest.mark.promise(
-    "server: killed, with checkpoints",
-    "The run begins again from its newest checkpoint, with new tasks; exact.",
-)
-def test_a_run_whose_server_is_killed_begins_again(cluster, project, tmp_path):
-    often = {"checkpoint_every": 0.3}
-    result = run(
-        cluster, project, tmp_path, fault="server", at_epoch=20, saved=True, arguments=often
-    )
-    assert result["error"] is None
-    assert result["samples"] == ROWS * EPOCHS
-    assert result["weights"] == [EPOCHS] * ROWS
-    assert [len(attempts(tmp_path / "disturbed", seat)) for seat in (0, 1)] == [2, 2]
-
-
-@pytest.mark.promise(
     "driver: interrupted",
     "The tasks end within seconds; the Spark session can be used again.",
 )

@@ -68,18 +68,6 @@ def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark
     assert by_attempt == sorted(by_attempt)
 
 
-@pytest.mark.promise(
-    "worker: stopped, so that it is silent",
-    "It is started again after `round_timeout`; exact.",
-)
-def test_a_silent_worker_is_started_again(spark, tmp_path):
-    trainer = counting_trainer("DOWNPOUR", tmp_path, round_timeout=3.0)
-    stopper = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0), signal.SIGSTOP))
-    model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[stopper])
-    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
-    assert len(attempts(tmp_path, 0)) == 2
-
-
 @pytest.mark.full
 @pytest.mark.promise(
     "driver: busy for 10 s in a callback",
@@ -104,28 +92,6 @@ def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
-@pytest.mark.promise(
-    "worker: killed, in rounds",
-    "The others wait; the weights are those of an undisturbed run, bit for bit with plain SGD.",
-)
-def test_a_synchronous_run_with_a_killed_worker_ends_with_the_same_weights(spark, tmp_path, name):
-    """The second attempt repeats the lost windows, from the weights that the others have."""
-
-    def run(folder, callbacks):
-        folder.mkdir()
-        trainer = counting_trainer(name, folder)
-        model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=callbacks)
-        assert trainer.history.samples == ROWS * EPOCHS
-        return model.get_weights()[0]
-
-    undisturbed = run(tmp_path / "undisturbed", [])
-    folder = tmp_path / "killed"
-    killed = run(folder, [at_epoch(3, lambda: kill(worker_pid(folder, seat=1)))])
-    assert len(attempts(folder, 1)) == 2
-    np.testing.assert_array_equal(killed, undisturbed)
-
-
 @pytest.mark.promise(
     "driver: interrupted",
     "The tasks end within seconds; the Spark session can be used again.",

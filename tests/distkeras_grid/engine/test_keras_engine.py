@@ -294,14 +294,3 @@ def test_eager_model_runs_eagerly():
     assert not engine.jit
     weights, _ = train(engine, images(rows=40))
     np.testing.assert_allclose(weights, reference, rtol=1e-5, atol=1e-6)
-
-
-def test_vector_metrics_are_one_number_a_class():
-    import keras
-
-    model = compiled(mlp, "sgd", metrics=(keras.metrics.F1Score(),))
-    model.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
-    engine = engine_for(model, jit=False)
-    x, y = images(rows=16)
-    _, (result,) = train(engine, (x, np.eye(3, dtype=np.float32)[y]))
-    assert sorted(result.metrics) == ["f1_score_0", "f1_score_1", "f1_score_2"]

@@ -160,23 +160,6 @@ def test_E6_eamsgd_without_force_is_keras_nesterov(window):
     np.testing.assert_allclose(np.concatenate(velocities), theirs, atol=1e-6)
 
 
-def test_E5_eamsgd_without_momentum_is_aeasgd():
-    import keras
-
-    from distkeras_grid.rules import ElasticRule
-
-    momentum = train(
-        engine(keras.optimizers.SGD(0.05), LocalSteps.LOOK_AHEAD, momentum=0.0),
-        ElasticMomentumRule(alpha=0.25, momentum=0.0),
-        window=3,
-    )
-    plain = train(
-        engine(keras.optimizers.SGD(0.05), LocalSteps.OPTIMIZER), ElasticRule(0.25), window=3
-    )
-    for one, other in zip(momentum, plain, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize(
     "local_steps", [LocalSteps.GRADIENT, LocalSteps.NONE, LocalSteps.LOOK_AHEAD]
 )

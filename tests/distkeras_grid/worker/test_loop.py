@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
+from distkeras_grid.errors import FencedError, NonFiniteLossError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.source import ClassWeightedSource
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.driver_client import DriverClient
@@ -245,26 +243,6 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     assert not server.window_events()
 
 
-def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
-    server = Server(stack)
-    client = server.worker()
-    start = client.ready(ROWS)
-    server.driver.command(stop=True)
-    engine = CountingEngine()
-    assert train(server.core(engine), engine, client, start, spool) == 4
-    assert engine.windows == 1
-
-
-def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
-    server = Server(stack)
-    client = server.worker()
-    start = client.ready(ROWS)
-    server.driver.command(learning_rate=10.0)
-    engine = CountingEngine()
-    train(server.core(engine, first(planned(), 2)), engine, client, start, spool)
-    assert sorted(server.driver.center()) == [1, 1, 1, 1, 10, 10, 10]
-
-
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_names_its_place_and_is_not_sent(stack, spool, loss):
     server = Server(stack)
@@ -286,37 +264,3 @@ def test_a_skipped_window_is_left_out_and_the_next_one_begins_at_the_center(stac
     assert sum(counts) == EPOCHS * ROWS - skipped.samples
     assert sum(isinstance(event, WindowRecord) for event in events) == 5
     assert engine.done == 4
-
-
-def test_weights_that_are_not_finite_are_an_error_of_training(stack, spool):
-    server = Server(stack)
-    engine = CountingEngine()
-    engine.learning_rate = math.inf
-    with pytest.raises(NonFiniteLossError, match=r"epoch 1, window 0: .*NaN or infinity"):
-        server.train(engine, spool)
-    np.testing.assert_array_equal(server.driver.center(), np.zeros(ROWS))
-
-
-def test_what_is_refused_for_another_reason_stays_a_refusal(stack, spool):
-    server = Server(stack)
-    with pytest.raises(RefusedError):
-        server.train(
-            CountingEngine(),
-            spool,
-            plan=Chosen(planned(), lambda windows: islice(windows, 1, None)),
-        )
-
-
-def test_class_weights_weigh_the_samples(stack, spool):
-    server = Server(stack)
-    server.train(CountingEngine(), ClassWeightedSource(spool, {1: 10.0}))
-    np.testing.assert_array_equal(
-        server.driver.center(), EPOCHS * np.array([1, 10, 1, 10, 1, 10, 1])
-    )
-
-
-def test_an_elastic_worker_moves_towards_the_center(stack, spool):
-    """With alpha 1/2 both meet halfway, after each window."""
-    server = Server(stack, "elastic", alpha=0.5)
-    server.train(CountingEngine(), spool, plan=first(planned(), 2))
-    assert sorted(server.driver.center()) == [0.5] * 7

@@ -226,60 +226,6 @@ def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
     assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
 
 
-FULL = pytest.mark.full
-RUNS = [
-    *((name, None) for name in RULES),
-    ("downpour", DeepGradientCompression(0.5, warm_up_epochs=0)),
-    ("mean_gradient", DeepGradientCompression(0.5, 0.5, warm_up_epochs=0)),
-]
-
-
-@pytest.mark.parametrize(("rule", "compression"), RUNS)
-@pytest.mark.parametrize("at", [6, *(pytest.param(n, marks=FULL) for n in (0, WINDOWS - 2))])
-def test_a_run_goes_on_from_a_checkpoint_that_was_asked_for_in_a_window(
-    stack, rule, compression, at
-):
-    def ask(window):
-        if window == at:
-            first.driver.begin_checkpoint()
-
-    undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
-    undisturbed.train()
-    first.train(act=ask)
-    second = Seat(stack, rule, compression, saved=first.parts())
-    second.train()
-    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
-    assert second.continued() == [(at + 1, at + 1)]
-    windows = [event.window for event in second.events if isinstance(event, WindowRecord)]
-    assert len(windows) == WINDOWS - at - 1
-
-
-@pytest.mark.usefixtures("always")
-@pytest.mark.parametrize(("rule", "compression"), RUNS)
-def test_a_run_whose_worker_is_lost_goes_on_from_a_checkpoint(stack, rule, compression):
-    undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
-    undisturbed.train()
-    first.train(until=5)
-    first.driver.begin_checkpoint(at_once=True)
-    second = Seat(stack, rule, compression, saved=first.parts())
-    second.train(attempt=3, until=9)
-    second.train(attempt=4)
-    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
-
-
-def test_a_checkpoint_before_the_first_window_and_after_the_last(stack):
-    undisturbed, first = Seat(stack, "downpour"), Seat(stack, "downpour")
-    undisturbed.train()
-    first.driver.begin_checkpoint()
-    second = Seat(stack, "downpour", saved=first.parts())
-    second.train()
-    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
-    second.driver.begin_checkpoint()
-    third = Seat(stack, "downpour", saved=second.parts())
-    third.train()
-    np.testing.assert_array_equal(third.driver.center(), undisturbed.driver.center())
-
-
 def test_the_driver_has_all_events_before_a_checkpoint_and_none_after_it(stack):
     def ask(window):
         if window == 3:
