@@ -37,13 +37,13 @@ $(READY): setup.py constraints.txt
 demo: setup ## tile the sample images, train by two workers, write a report with pictures
 	@$(BIN)/python jobs/demo.py
 
-test: setup ## what a change can break: test-core, and one journey each on a cluster, HDFS and YARN
+test: setup ## what a change can break: test-core, and a journey each on YARN and in a notebook
 	@$(PYTEST)
 
 test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, Spark, TensorFlow
 	@$(PYTEST) -m "$(CORE) and not full"
 
-test-full: setup ## every test: also each notebook, each fault, each way to submit; before a change is done
+test-full: setup ## every test: also each notebook, cluster, fault, way to submit; before a change is done
 	@$(PYTEST) -m ""
 
 test-faults: setup ## kill workers, executors, server and driver of runs, and the driver of a night

@@ -305,6 +305,7 @@ class TestKeras(ModelEngineContract):
         np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 class TestLearner(EngineContract):
     """One of several simulated workers, who share an engine."""

@@ -23,6 +23,7 @@ from tests.contracts.unlike_fit import REFUSALS  # noqa: E402
 
 #: Columns that the history of a run has and that of `fit` only with some callbacks.
 OURS = {"learning_rate"}
+FULL = pytest.mark.full
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +146,9 @@ def test_single_trainer_gives_weights_and_history_of_fit(case: Case, spark: Spar
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(("rows", "window"), [(64, 1), (65, 1), (70, 2)])
+@pytest.mark.parametrize(
+    ("rows", "window"), [(70, 2), pytest.param(64, 1, marks=FULL), pytest.param(65, 1, marks=FULL)]
+)
 def test_averaging_trainer_equals_averaging_written_in_plain_keras(
     rows: int, window: int, spark: SparkSession
 ) -> None:

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow]
 SECONDS = 240.0
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "nothing; two runs at once on one driver",
     "Both are exact.",

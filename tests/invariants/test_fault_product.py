@@ -139,6 +139,7 @@ def test_the_product_is_whole_and_what_it_leaves_out_has_a_reason():
     assert STRUCK_SEQUENCE > 0
 
 
+@pytest.mark.full
 def test_faults_that_leave_the_worker_alive_leave_no_trace_in_rounds():
     """So that `exact` does not excuse what it must not."""
     for family in filter(whole_rounds, FAMILIES):

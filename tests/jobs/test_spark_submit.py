@@ -11,7 +11,8 @@ import pytest
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.submission import run_verb
 
-pytestmark = [pytest.mark.cluster, pytest.mark.tensorflow]
+# On YARN the same verbs run in make test.
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.tensorflow]
 
 CLASSES = ("class0", "class1", "class2")
 
@@ -113,7 +114,6 @@ def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
     assert b"distkeras_grid" in after.schema.metadata[b"org.apache.spark.sql.parquet.row.metadata"]
 
 
-@pytest.mark.full
 def test_evaluation(cluster, project, predicted, work):
     run(cluster, project, "evaluate", "--data", predicted, "--output", work / "figures.json")
     figures = json.loads((work / "figures.json").read_text())
