@@ -22,9 +22,8 @@ TIMEOUT = 240.0
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_command_that_is_interrupted_while_spark_writes_ends_in_few_words(
     project, tmp_path, number
 ):

@@ -281,6 +281,7 @@ def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys
     assert (output / "model.keras").stat().st_mtime_ns > before
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_an_attempt_that_finds_the_whole_run_of_the_one_before_has_succeeded(
@@ -314,6 +315,7 @@ def test_an_attempt_that_finds_the_whole_run_of_the_one_before_has_succeeded(
     assert (output / "model.keras").stat().st_mtime_ns == before
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_that_cannot_be_saved_is_kept_here(data, model, tmp_path, capsys, monkeypatch):

@@ -80,6 +80,7 @@ def tasks_of(status):
     return sum(stage.numActiveTasks for stage in stages if stage)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_jobs_that_come_again_are_cancelled_again(spark):
     """An interrupt closes connections of other threads, too; Py4J sends their commands anew."""

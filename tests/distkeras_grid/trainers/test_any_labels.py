@@ -197,6 +197,7 @@ def test_labels_of_another_kind_or_size_are_refused(labels, match):
         simulated(per_step(SPARSE), X, labels)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_columns_of_all_kinds_from_spark_to_predictions(spark):
     """An image that is its own label, a mask, two columns for one input, names with dots."""

@@ -163,6 +163,7 @@ def test_callbacks_act_between_two_epochs_as_in_fit(ordered, arrays):
     np.testing.assert_allclose(weights(trainer.model), weights(theirs), rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
 def test_in_rounds_a_rate_rules_from_the_first_window_of_an_epoch_to_its_last(ordered, name):
     """The rate is almost 0 from the second epoch on, and the center does not move any more.

@@ -77,6 +77,7 @@ def weights(model):
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_worker_trains_as_fit_does(frame, arrays):
     values, place, sort, weight = arrays

@@ -287,8 +287,8 @@ def test_every_sample_of_every_epoch_is_trained_exactly_once(spark, rows, partit
 @pytest.mark.parametrize(
     "name",
     [
-        *("DOWNPOUR", "AveragingTrainer"),
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("ADAG", "AEASGD")),
+        "AveragingTrainer",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("DOWNPOUR", "ADAG", "AEASGD")),
     ],
 )
 def test_two_workers_learn_and_account_for_every_window(frame, name):
@@ -548,6 +548,7 @@ def test_a_run_tells_its_figures_on_loopback(frame):
         urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
 
 
+@pytest.mark.full
 def test_what_a_worker_holds_opens_neither_another_seat_nor_the_drivers_door(frame, tmp_path):
     from distkeras_grid import DOWNPOUR
 
