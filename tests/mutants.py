@@ -101,6 +101,7 @@ SUITES = {
     "trainers/checkpoint_writer.py": ("trainers/test_checkpoint_writer.py",),
     "trainers/resume.py": ("trainers/test_resume.py",),
     "cli/lock.py": ("cli/test_lock.py",),
+    "../data_prep/dataset/commit.py": ("../data_prep/dataset/test_commit.py",),
     "checkpoints.py": ("test_checkpoints.py", "spark/test_checkpoints.py"),
     "spark/checkpoints.py": ("spark/test_checkpoints.py",),
     "spark/atomic_output.py": ("trainers/test_saving.py", "cli/test_preflight.py"),

@@ -1,6 +1,7 @@
 """The server dies in runs of every kind that has a part of its own beside server and workers.
 
-With checkpoints the run begins again, and the result is that of an undisturbed run.
+With checkpoints the run begins again, and the result is that of an undisturbed run. On local sets a
+worker dies, too.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import pytest
 from distkeras_grid import Field, LocalSets, catalogue_tiles
 from distkeras_grid.trainers.local_data import LocalData
 from tests.faults.counting import (
+    at_epoch,
     attempts,
     counting_data,
     counting_model,
     kill,
     negative_sum,
     server_pid,
+    worker_pid,
 )
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.full]
@@ -92,34 +95,58 @@ def test_a_run_whose_server_does_not_answer_begins_again(spark, tmp_path):
     assert [len(attempts(noted, seat)) for seat in (0, 1)] == [2, 2]
 
 
+class RunOnLocalSets:
+    """A run whose weights count how often each row is drawn, and what they have to be."""
+
+    iterations = 20
+
+    def __init__(self, spark, folder, every):
+        path = str(folder / "rows")
+        counting_data(spark, ROWS).write.parquet(path)
+        self.field, self.noted = Field("x", (1,), "float32"), folder / "noted"
+        self.noted.mkdir()
+        self.sets = LocalSets(path, iterations=self.iterations, local_train=60, split=None)
+        terms = {"features_col": self.field}
+        self.trainer = counting(negative_sum(self.noted), every, folder, **terms)
+        self.found = catalogue_tiles(path, features_col=self.field, hashed=False)
+
+    def check(self, model):
+        """Each set has counted once, and was told once."""
+        drawing = LocalData(self.sets, self.found).plan(1, 2).drawing
+        each = [(t, j) for t in range(self.iterations) for j in range(2)]
+        drawn = np.concatenate([drawing.train(*one) for one in each])
+        # Tiles are numbered in the order of the files.
+        reader, values = self.found.store.open(0), np.empty(ROWS, int)
+        for places, features in reader.read(np.arange(ROWS)):
+            values[places] = features[:, 0].astype(int)
+        expected = np.bincount(values[drawn], minlength=ROWS)
+        np.testing.assert_array_equal(model.get_weights()[0][:, 0], expected)
+        told = sorted((r.iteration, r.worker) for r in self.trainer.history.local_sets)
+        assert told == [(t + 1, j) for t, j in each]
+
+
 @EVERY
 @pytest.mark.promise(
     "server: killed, on local sets, with checkpoints",
     "The run begins again; the sets are drawn again; exact, and each set is told once.",
 )
 def test_local_sets_are_drawn_as_often_as_without(spark, tmp_path, every):
-    iterations, path = 20, str(tmp_path / "rows")
-    counting_data(spark, ROWS).write.parquet(path)
-    field, noted = Field("x", (1,), "float32"), tmp_path / "noted"
-    noted.mkdir()
-    sets = LocalSets(path, iterations=iterations, local_train=60, split=None)
-    trainer = counting(negative_sum(noted), every, tmp_path, features_col=field)
-    with killed_server(trainer, 60 * iterations):
-        model = trainer.train(sets, seed=1)
-    found = catalogue_tiles(path, features_col=field, hashed=False)
-    drawing = LocalData(sets, found).plan(1, 2).drawing
-    drawn = [drawing.train(t, j) for t in range(iterations) for j in range(2)]
-    # Tiles are numbered in the order of the files.
-    reader, values = found.store.open(0), np.empty(ROWS, int)
-    for places, features in reader.read(np.arange(ROWS)):
-        values[places] = features[:, 0].astype(int)
-    expected = np.bincount(values[np.concatenate(drawn)], minlength=ROWS)
-    np.testing.assert_array_equal(model.get_weights()[0][:, 0], expected)
-    # Each set is told once.
-    assert sorted((r.iteration, r.worker) for r in trainer.history.local_sets) == [
-        (t, j) for t in range(1, iterations + 1) for j in (0, 1)
-    ]
-    assert [len(attempts(noted, seat)) for seat in (0, 1)] == [2, 2]
+    run = RunOnLocalSets(spark, tmp_path, every)
+    with killed_server(run.trainer, 60 * run.iterations):
+        model = run.trainer.train(run.sets, seed=1)
+    run.check(model)
+    assert [len(attempts(run.noted, seat)) for seat in (0, 1)] == [2, 2]
+
+
+@pytest.mark.promise(
+    "worker: killed, on local sets",
+    "Its next attempt draws the same sets; exact.",
+)
+def test_a_worker_that_is_killed_draws_the_same_sets_again(spark, tmp_path):
+    run = RunOnLocalSets(spark, tmp_path, every=3600)
+    killer = at_epoch(3, lambda: kill(worker_pid(run.noted, seat=0)))
+    run.check(run.trainer.train(run.sets, seed=1, callbacks=[killer]))
+    assert len(attempts(run.noted, 0)) == 2
 
 
 def net():

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,33 +193,6 @@ def test_other_checksums_and_none_at_all_are_met_by_another_reading(
     assert same(images, tmp_path / "back")
 
 
-def test_a_file_that_differs_is_replaced_on_demand_only(
-    url: str, client: InsecureClient, folder: str, tmp_path: Path
-) -> None:
-    local = tmp_path / "local"
-    local.mkdir()
-    for name in ("same size", "longer", "same"):
-        (local / name).write_bytes(name.encode())
-    upload(f"{local}/", folder, url=url)
-    (local / "same size").write_bytes(b"SAME SIZE")
-    (local / "longer").write_bytes(b"much longer")
-    (local / "new").write_bytes(b"new")
-    with pytest.raises(OutputExistsError):
-        upload(f"{local}/", folder, url=url, stream=(told := io.StringIO()))
-    # The others have been sent, and both that were not are named.
-    assert names(client, folder) == ["/longer", "/new", "/same", "/same size"]
-    assert f"{folder}/same size " in told.getvalue()
-    assert f"{folder}/longer " in told.getvalue()
-    assert counts(upload(f"{local}/", folder, url=url, overwrite=True)) == (2, 2)
-    (local / "same size").write_bytes(b"back here")
-    (local / "longer").unlink()
-    with pytest.raises(OutputExistsError):
-        download(f"{folder}/", local, url=url, stream=io.StringIO())
-    assert (local / "longer").read_bytes() == b"much longer"
-    assert counts(download(f"{folder}/", local, url=url, overwrite=True)) == (1, 3)
-    assert (local / "same size").read_bytes() == b"SAME SIZE"
-
-
 def test_a_killed_upload_goes_on_where_it_ended(
     url: str, client: InsecureClient, folder: str, grid: Grid, tmp_path: Path
 ) -> None:
@@ -280,24 +253,6 @@ def test_an_interrupted_download_leaves_no_half_file(
     for path in arrived:  # no hidden one among them
         assert path.read_bytes() == content[int(path.stem) :]
     assert counts(download(f"{folder}/", back, url=url)) == (24 - len(arrived), len(arrived))
-
-
-def test_a_file_that_changes_while_it_is_sent_never_appears(
-    url: str, client: InsecureClient, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    growing = tmp_path / "growing"
-    growing.write_bytes(b"one")
-    write = WebHdfsConnection.write
-
-    def grow(self: WebHdfsConnection, path: str, content: Iterable[bytes]) -> None:
-        growing.write_bytes(b"one and two")
-        write(self, path, content)
-
-    monkeypatch.setattr(WebHdfsConnection, "write", grow)
-    with pytest.raises(StorageError) as raised:
-        upload(growing, folder, url=url)
-    assert type(raised.value) is StorageError
-    assert client.list(folder) == []
 
 
 @pytest.mark.full

@@ -96,49 +96,6 @@ def test_values_that_do_not_shrink_are_decoded_as_they_come(encoding, encoded, t
     file.close()
 
 
-def test_lists_and_one_hot_labels_and_empty_batches():
-    rows = pa.RecordBatch.from_pydict(
-        {
-            "row": pa.array([1, 0]),
-            "features_0": pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32())),
-            "label_0": pa.array([[0.0, 1.0], [1.0, 0.0]]),
-        }
-    )
-    fields = Field("x", (2,), "float32"), Field("kind", (2,), "float32")
-    with sealed([rows.slice(0, 0), rows, rows.slice(2)], *fields) as spool:
-        features, labels, _ = gathered(spool, [0, 1])
-        assert features[0].tolist() == [[3, 4], [1.5, 2]]
-        assert labels[0].tolist() == [[1, 0], [0, 1]]
-
-
-@pytest.mark.parametrize("mapped", [1 << 20, 0], ids=["mapped", "read"])
-def test_several_columns_keep_their_own_types(mapped, tmp_path):
-    numbers = [5, 0, 3, 1]
-    columns = {
-        "row": pa.array(numbers),
-        "features_0": batch(numbers, encoding="png").column("features_0"),
-        "features_1": pa.array([[n, -n] for n in numbers], pa.list_(pa.int32())),
-        "features_2": pa.array([[n / 2] for n in numbers], pa.list_(pa.float32())),
-        "label_0": pa.array(numbers),
-        "label_1": pa.array([[n / 4, 1.0] for n in numbers], pa.list_(pa.float32())),
-    }
-    fields = (
-        Field("image", SHAPE, encoding="png"),
-        Field("words", (2,), "int32"),
-        Field("size", (1,), "float32"),
-    )
-    labels = Field("kind", (), "int64"), Field("place", (2,), "float32")
-    with RowCache(fields, labels, tmp_path, mapped) as spool:
-        spool.append(pa.RecordBatch.from_pydict(columns))
-        spool.seal()
-        (image, words, size), (kind, place), _ = gathered(spool, [3, 1])
-    assert np.array_equal(image, pixels_of([5, 1]))
-    assert (words.dtype, words.tolist()) == (np.int32, [[5, -5], [1, -1]])
-    assert (size.dtype, size.tolist()) == (np.float32, [[2.5], [0.5]])
-    assert (kind.dtype, kind.tolist()) == (np.int64, [5, 1])
-    assert (place.dtype, place.tolist()) == (np.float32, [[1.25, 1.0], [0.25, 1.0]])
-
-
 def test_a_label_that_cannot_be_used_is_named():
     columns = {
         "row": pa.array([0]),
@@ -150,11 +107,6 @@ def test_a_label_that_cannot_be_used_is_named():
     labels = Field("a", (), "int64"), Field("b", (), "int64")
     with RowCache(fields, labels) as spool, pytest.raises(SchemaError, match="'b'"):
         spool.append(pa.RecordBatch.from_pydict(columns))
-
-
-def test_no_rows_at_all():
-    with sealed([]) as spool:
-        assert len(spool) == 0
 
 
 def test_images_are_decoded_once_if_half_of_the_free_space_is_enough(monkeypatch):

@@ -10,7 +10,6 @@ from distkeras_grid.webhdfs.failures import (
     HttpError,
     Unreachable,
     explain,
-    is_transient,
     lost,
 )
 
@@ -114,22 +113,6 @@ def test_who_asks_is_told_what_to_do() -> None:
     assert "kinit" in told(True)
     assert "ada.keytab gets no ticket for ada@GRID" in told(Keytab("ada@GRID", "ada.keytab"))
     assert "--kerberos" in told(False)
-
-
-@pytest.mark.parametrize(
-    ("failure", "passes"),
-    [
-        (Unreachable(NAMENODES[0], "reset", "broken"), True),
-        (HttpError(NAMENODES[0], "", "StandbyException"), True),
-        (HttpError(NAMENODES[0], "", "RetriableException"), True),
-        (HttpError(NAMENODES[0], "", "IOException"), True),
-        (HttpError(NAMENODES[0], "could only be written to 0 of the 1", "IOException"), False),
-        (HttpError(NAMENODES[0], "", "AccessControlException"), False),
-        (HttpError(NAMENODES[0], "", None, 404), False),
-    ],
-)
-def test_what_may_pass(failure: AttemptFailure, passes: bool) -> None:
-    assert is_transient(failure) == passes
 
 
 def test_the_pauses_outlast_a_standby_that_takes_over() -> None:
