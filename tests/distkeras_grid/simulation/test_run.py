@@ -159,19 +159,6 @@ def test_who_was_late_asks_for_all_steps_since():
     assert found.workers[1].version == 3
 
 
-@pytest.mark.parametrize("rule", [MeanGradientRule(), AveragingRule()])
-def test_who_was_late_takes_the_statistics_of_the_rounds_over(rule):
-    layout = WeightLayout((Variable("x", (1,)),), (Variable("mean", (1,)),))
-    simulation = build(rule, rows=[4, 2], speeds=[1.0, 0.3], run={"quorum": 0.5}, layout=layout)
-    while not simulation.history.late or simulation.workers[1].version < simulation.version:
-        assert simulation.advance()
-    first, second = simulation.workers
-    assert first.version == second.version
-    # Where workers make the steps, the server has the weights once it is told them.
-    there = first.before if rule.traits.steps_on_workers else simulation.center
-    np.testing.assert_array_equal(second.before, there)
-
-
 def test_a_fast_worker_takes_less_time():
     found = finished(speeds=[1.0, 2.0])
     assert folds(found, 0) == [1.0, 2.0, 3.0, 4.0]
@@ -406,25 +393,6 @@ def test_a_worker_that_hangs_and_tells_nobody_is_started_again(rule):
     assert found.history.samples == 8
 
 
-def test_the_last_window_of_a_quorum_is_folded_though_a_worker_never_comes_back():
-    """Seat 0 has two windows more than others: they are the last, and seat 3 never comes back."""
-    found = finished(
-        AveragingRule(), rows=[5, 3, 3, 3], run={"quorum": 0.75}, outages=[Outage(3, at=0.5)]
-    )
-    assert found.version == 5
-
-
-def test_a_worker_that_hangs_is_started_again():
-    """A window takes a second, and one in two a thousand: 20 s are waited for."""
-    slow = {"straggler_probability": 0.5, "straggler_factor": 1000.0, "seed": 3}
-    found = build(rows=[4], run={"round_timeout": 10.0}, **slow)
-    found.run()
-    assert found.lost > 0
-    assert found.now < 1000.0
-    assert found.history.samples == 4
-    assert "lost" in [record.status for record in found.history.workers]
-
-
 @pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
 def test_a_worker_that_hangs_for_good_ends_the_run(rule):
     slow = {"straggler_probability": 1.0, "straggler_factor": 1000.0}
@@ -469,43 +437,12 @@ def stepping(rows=(4, 4), run=None, **cluster):
     return found
 
 
-def advance_until(found, condition):
-    while not condition():
-        assert found.advance(), "the run has ended"
-
-
-def test_another_attempt_takes_the_optimizers_state_over():
-    """Lost at 2.5 s, when two steps are made that nobody has told; and again after 20 of them."""
-    whole, broken = (
-        stepping((24, 24)),
-        stepping((24, 24), outages=[Outage(1, 2.5, 1.0), Outage(1, 21.75, 1.0)]),
-    )
-    for found in (whole, broken):
-        found.run()
-    assert (broken.lost, broken.version) == (2, 24)
-    np.testing.assert_array_equal(broken.center, whole.center)
-    velocities = [learner.state()["velocity"] for learner in broken.learners]
-    np.testing.assert_array_equal(*velocities)
-    assert (velocities[0] != 0).all()
-
-
 def test_what_is_handed_over_takes_its_time():
     """The last step is made at 1 s; 8 bytes of weights and 16 of the velocity, at 8 bytes/s."""
     found = stepping((1,), bandwidth=8.0)
     found.run()
     # The center, the window, the commit, the step, what is handed over.
     assert found.now == 1.0 + 1.0 + 1.0 + 1.0 + 3.0
-
-
-def test_a_worker_whose_step_is_no_longer_kept_begins_from_newer_weights():
-    """Its first window ends at 50 s, 50 rounds late; the last 32 steps are kept."""
-    found = stepping((60, 3), speeds=[1.0, 0.02], run={"quorum": 0.5}, latency=0.0625)
-    advance_until(found, lambda: found.workers[1].version == 40)
-    assert (found.workers[1].attempt, found.lost) == (0, 0)
-    alone = stepping((60,))
-    advance_until(alone, lambda: alone.workers[0].version == 40)
-    np.testing.assert_array_equal(found.workers[1].before, alone.workers[0].before)
-    found.run()
 
 
 def test_learners_whose_state_the_run_does_not_know_are_refused():
@@ -548,18 +485,6 @@ def test_the_center_takes_its_time_to_who_was_late():
     (late, *_) = found.history.late
     assert (late.worker, late.at, late.staleness) == (1, 5.0, 2)
     assert found.workers[1].started == 5.5
-
-
-def test_a_round_waits_for_another_attempt():
-    found = finished(
-        AveragingRule(), run={"round_timeout": 2.0}, outages=[Outage(1, 2.5, seconds=9.0)]
-    )
-    assert folds(found, 0) == [1.0, 2.0, 12.5, 13.5]
-
-
-def test_rounds_that_end_in_time_are_left_alone():
-    found = finished(AveragingRule(), run={"round_timeout": 1.5}, speeds=[1.0, 0.5])
-    assert found.version == 4
 
 
 # -- whatever is lost or hangs ------------------------------------------------------------------
