@@ -182,6 +182,7 @@ def test_a_file_of_no_bytes_is_an_error_and_leaves_nothing(spark, photo_settings
     assert left_behind(photo_settings) == ["photos"]
 
 
+@pytest.mark.full
 def test_a_damaged_file_is_one_error_and_leaves_nothing(spark, photo_settings, idx_settings):
     broken = Path(photo_settings.input) / "train" / "hat" / "3.png"
     broken.write_bytes(broken.read_bytes()[:300])

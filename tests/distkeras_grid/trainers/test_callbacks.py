@@ -46,6 +46,7 @@ def test_validation_and_callbacks_see_the_center_of_each_epoch(frame, tmp_path):
     assert list((tmp_path / "board").rglob("events*"))
 
 
+@pytest.mark.full
 def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
     import keras
 
@@ -129,6 +130,7 @@ def listener(of):
     return Listener()
 
 
+@pytest.mark.full
 def test_callbacks_act_between_two_epochs_as_in_fit(ordered, arrays):
     """Each epoch is one window, which takes a worker less time than the driver's callbacks."""
     listeners = [listener(["train", "epoch", "test"]) for _ in range(2)]

@@ -60,7 +60,9 @@ def test_one_worker_has_the_history_of_fit():
         assert logs == pytest.approx(epoch, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["AveragingTrainer", "DOWNPOUR"])
+@pytest.mark.parametrize(
+    "name", ["AveragingTrainer", pytest.param("DOWNPOUR", marks=pytest.mark.full)]
+)
 def test_each_row_counts_once_in_an_epoch_whoever_is_lost(name):
     """At a rate of 0 each epoch of rounds is an evaluation; without rounds all epochs are."""
     found = build(0.0).evaluate(X, Y, sample_weight=WEIGHT, verbose=0, return_dict=True)
@@ -123,6 +125,7 @@ def test_a_train_step_may_tell_other_things_than_a_loss():
     assert {record.loss for record in run.history.records} == {None}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_run_on_spark_has_the_history_of_fit(spark, capsys):
     import pyarrow as pa

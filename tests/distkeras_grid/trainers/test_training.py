@@ -43,6 +43,7 @@ from tests.distkeras_grid.trainers.small import (
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
 
+@pytest.mark.full
 def test_S1_single_trainer_equals_fit_bit_for_bit(ordered, arrays):
     expected = build("adam")
     expected.fit(*arrays, batch_size=8, epochs=8, shuffle=False, verbose=0)
