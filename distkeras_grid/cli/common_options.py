@@ -5,19 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 
-from distkeras_grid.cli.console import (
-    JSON,
-    TEXT,
-    json_lines,
-    print_error,
-    tell_defect,
-)
-from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, exit_code
+from distkeras_grid.cli.console import JSON, TEXT, json_lines, tell_defect
+from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, run_command
 from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.cli.parser import Parser
-from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
 from distkeras_grid.spark.local_names import use_utf8
 
@@ -66,17 +59,12 @@ def run(
 
 
 def _locked(path: str | None, command: Callable[[Sequence[str]], int], rest: Sequence[str]) -> int:
-    with ExitStack() as stack:
-        # First in, last out: the lock is free once nothing can be interrupted any more.
-        try:
-            stack.enter_context(terminable())
-            stack.enter_context(no_traces_of_py4j())
-            if path is not None:
-                stack.enter_context(hold_lock(path))
-            return int(command(rest))
-        except GridError as error:
-            print_error(f"{type(error).__name__}: {error}")
-            return exit_code(error)
-        except KeyboardInterrupt as interrupt:
-            print_error("interrupted")
-            return exit_code(interrupt)
+    # First in, last out: the lock is free once nothing can be interrupted any more.
+    with terminable(), no_traces_of_py4j():
+        lock = nullcontext() if path is None else hold_lock(path)
+
+        def locked() -> int:
+            with lock:
+                return command(rest)
+
+        return run_command(locked)

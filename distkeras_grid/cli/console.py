@@ -110,10 +110,12 @@ def print_result(text: str) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write rows of cells to standard output, in columns."""
+    """Write rows of cells to standard output, in columns; numbers are aligned to the right."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
-        print_result("  ".join(map(str.ljust, row, widths)).rstrip())
+        cells = zip(row, widths, strict=True)
+        aligned = (f"{cell:{'>' if cell.isdigit() else '<'}{width}}" for cell, width in cells)
+        print_result("  ".join(aligned).rstrip())
 
 
 def print_note(text: str) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result
-from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import columns, verb_parser
+from distkeras_grid.cli.exit_codes import main_of
+from distkeras_grid.cli.parser import (
+    Parser,
+    add_features_flag,
+    add_master_flag,
+    add_selection_flags,
+    columns,
+    verb_parser,
+)
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.cli.spinner import spinner, start_spark
@@ -41,7 +47,7 @@ examples:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("evaluate", DESCRIPTION, EPILOG)
     add = parser.add_argument
@@ -52,25 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="Parquet data set with both columns, or with --model the one to predict",
     )
     add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
-    add("--split", help="evaluate this split of a tile data set (default: all rows)")
-    add(
-        "--fold",
-        metavar="NAME",
-        help="take --split as this fold divides the data, such as fold_0 (none)",
-    )
-    add(
-        "--data-version",
-        metavar="N|HASH",
-        help="former version of the data set of tiles, as distkeras-grid versions lists it (the "
-        "present one)",
-    )
-    add(
-        "--features",
-        type=columns,
-        metavar="COLUMN[,...]",
-        help="with --model: feature column, or one for each input of the model, in its order (the "
-        "columns that the run in --model was trained on; features if --model is not in a run)",
-    )
+    add_selection_flags(parser, "evaluate this split of a tile data set (default: all rows)")
+    add_features_flag(parser)
     add(
         "--prediction",
         metavar="COLUMN",
@@ -97,14 +86,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--output", metavar="URI", help="also write the figures to this file, as JSON")
     add("--overwrite", action="store_true", help="replace the file in --output")
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: evaluate(flags))
 
 
 def evaluate(flags: argparse.Namespace) -> None:
@@ -184,3 +167,6 @@ def predicted(
     model = model_from_bytes(storage.read_bytes(source))
     predictor = ModelPredictor(model, features or recorded.features_flag)
     return predictor.predict(frame), {"label": label or recorded.label_flag}
+
+
+main = main_of(build_parser, evaluate)

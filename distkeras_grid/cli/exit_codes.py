@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from enum import IntEnum
 
@@ -56,8 +57,7 @@ HELP = {
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
     ExitCode.BUSY: "another command was first: it holds the lock, or works on the same "
     "data set or folder of runs; the message says what was done",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN, "
-    "unless --keep-running was given",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN",
 }
 
 # Looked up in this order, so that a class stands before its base.
@@ -105,6 +105,19 @@ def exit_codes_help() -> str:
     return (
         RUNNING + "exit codes:\n" + "".join(f"  {code:>3}  {text}\n" for code, text in HELP.items())
     )
+
+
+def main_of(
+    build_parser: Callable[[], argparse.ArgumentParser],
+    command: Callable[[argparse.Namespace], object],
+) -> Callable[[Sequence[str] | None], int]:
+    """Return the ``main`` of a verb: it parses the flags, runs the command, returns the code."""
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        flags = build_parser().parse_args(argv)
+        return run_command(lambda: command(flags))
+
+    return main
 
 
 def run_command(command: Callable[[], object]) -> int:

@@ -1,27 +1,20 @@
-"""``distkeras-grid get``: files and folders from HDFS, to a machine without Java or Hadoop."""
+"""``distkeras-grid get``: copy files and folders from HDFS, without Java or Hadoop."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from distkeras_grid.cli.console import print_result
-from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_transfer_flags, kerberos_of, summary
+from distkeras_grid.cli.exit_codes import main_of
+from distkeras_grid.cli.parser import ADDRESS, Parser, add_transfer_flags, hdfs_options, verb_parser
+from distkeras_grid.cli.put import COPIED, summary
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Copy a file or a folder from HDFS over HTTP (WebHDFS), without Java and Hadoop on this machine.
-
-Each file is written under a hidden name, its checksum is compared with the one that HDFS keeps, and
-then it is renamed, so it appears complete or not at all. Files that exist with the same content are
-skipped: if the command is interrupted, run it again, and it continues where it ended. If a file
-fails, the others are still copied, and the last lines name the file.
-"""
-EPILOG = """\
+{COPIED}"""
+EPILOG = f"""\
 A folder keeps its name below LOCAL. If SOURCE ends in a slash, the folder's content is copied
-directly to LOCAL. The address of WebHDFS is taken from --url, from the variable WEBHDFS_URL, or
-from the configuration files in HADOOP_CONF_DIR, in this order.
+directly to LOCAL. {ADDRESS}
 
 examples:
   distkeras-grid get --url http://namenode:9870 /runs/first models        (to models/first)
@@ -30,7 +23,7 @@ examples:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("get", DESCRIPTION, EPILOG)
     parser.add_argument("source", metavar="SOURCE", help="file or folder on HDFS")
@@ -43,22 +36,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: get(flags))
-
-
 def get(flags: argparse.Namespace) -> None:
     """Copy as the flags say."""
     from distkeras_grid.webhdfs.operations import download
 
-    done = download(
-        flags.source,
-        flags.local,
-        url=flags.url,
-        threads=flags.threads,
-        overwrite=flags.overwrite,
-        kerberos=kerberos_of(flags),
-    )
-    print_result(summary("fetched", done, f"in {flags.local}"))
+    result = download(flags.source, flags.local, **hdfs_options(flags))
+    print_result(summary("fetched", result, f"in {flags.local}"))
+
+
+main = main_of(build_parser, get)

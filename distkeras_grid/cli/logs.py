@@ -5,36 +5,27 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import print_note, print_result
-from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import main_of
+from distkeras_grid.cli.parser import Parser, add_keytab_flags, keytab, verb_parser
 from distkeras_grid.cli.spinner import spinner
-from distkeras_grid.cli.status import find_application
-from distkeras_grid.errors import (
-    ClusterError,
-    ConfigurationError,
-    OutputExistsError,
-    PathNotFoundError,
-    StorageError,
-)
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError
 
 if TYPE_CHECKING:
-    from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.container_logs import LogFile, LogSource
     from distkeras_grid.tickets import Keytab
 
 DESCRIPTION = """\
-Show what an application of YARN wrote: of its nodes while it runs, from the collected logs when it
-has ended. HADOOP_CONF_DIR says which YARN. If it has failed, the line that tells why comes first.
+Show what the programs of an application of YARN wrote to stdout and stderr: of its nodes while it
+runs, from the collected logs when it has ended. HADOOP_CONF_DIR says which YARN. If it has failed,
+the line that tells why comes first.
 """
 EPILOG = """\
 examples:
   distkeras-grid logs application_1700000000000_0001 --driver
-  distkeras-grid logs application_1700000000000_0001 --lines 0 --output logs
+  distkeras-grid logs application_1700000000000_0001 --lines 0 > all.log
 
 In cluster mode the driver's program writes to its container's stdout, and Spark to stderr. In
 client mode the driver runs where it was submitted, and its output is not here.
@@ -43,88 +34,68 @@ client mode the driver runs where it was submitted, and its output is not here.
 LINE_BYTES = 400
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("logs", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("id", metavar="ID", help="application_..., as printed by submit")
     add("--driver", action="store_true", help="only the application's master")
-    add("--container", metavar="ID", help="only a container, by its id or the end of it")
-    add(
-        "--file",
-        action="append",
-        metavar="NAME",
-        help="only files of this name; may be repeated (stdout and stderr)",
-    )
+    add("--container", default="", metavar="ID", help="only a container, by its id or its end")
     add("--lines", type=int, default=100, metavar="N", help="the last N; 0: all (%(default)s)")
-    add("--list", action="store_true", dest="listed", help="list all files, and show none")
-    add("--output", metavar="FOLDER", help="store whole files below a new folder, and show none")
-    keytabs.add_flags(parser)
+    add_keytab_flags(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: logs(flags))
 
 
 def logs(flags: argparse.Namespace) -> None:
     """Show as the flags say."""
-    from distkeras_grid.submission.container_logs import cause_in
+    from distkeras_grid.submission.applications import check_id
 
+    check_id(flags.id)
     if flags.lines < 0:
         raise ConfigurationError(f"--lines must be at least 0. Received: {flags.lines}.")
-    if flags.output and Path(flags.output).exists():
-        raise OutputExistsError(f"{flags.output} exists. Give a new folder.")
-    keytab = keytabs.named(flags)
-    application = find_application(flags.id, keytab)
-    with source_of(application, keytab) as source:
+    with log_source(flags.id, keytab(flags)) as (source, failure):
         with spinner("looking for the logs"):
-            files = filter_containers(source.files(), flags)
+            files = select(source.files(), flags.container, driver=flags.driver)
         if not files:
             raise PathNotFoundError(
-                f"{flags.id} has no such log. Received: {_asked(flags)}. Look at all: "
-                f"distkeras-grid logs {flags.id} --list."
+                f"{flags.id} has no such log, or has written nothing yet. Received: --driver "
+                f"{flags.driver}, --container {flags.container!r}."
             )
-        if flags.listed:
-            for file in files:
-                print_result(f"{file.container}  {file.node}  {file.size:>10}  {file.name}")
-        elif flags.output:
-            store(source, files, Path(flags.output))
-        else:
-            if application.ended and application.final != "SUCCEEDED":
-                print_result(cause_in(source) or application.diagnostics or "no log tells why")
-            show(source, files, flags.lines)
+        if failure is not None:
+            from distkeras_grid.submission.container_logs import cause_in
+
+            print_result(cause_in(source) or failure or "no log tells why")
+        show(source, files, flags.lines)
 
 
 @contextmanager
-def source_of(application: Application, keytab: Keytab | None) -> Iterator[LogSource]:
-    """Open the logs of an application, with tickets of a keytab if there is one."""
+def log_source(identifier: str, keytab: Keytab | None) -> Iterator[tuple[LogSource, str | None]]:
+    """Open the logs of an application; also yield what YARN says if the application failed."""
     from distkeras_grid.submission.container_logs import CollectedLogs, RunningLogs
     from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
     from distkeras_grid.submission.resource_manager import resource_manager
 
-    if application.ended:
-        with hadoop_client(kerberos_settings(keytab)) as hadoop:
-            yield CollectedLogs(hadoop, application)
-        return
     with resource_manager(keytab) as manager:
-        yield RunningLogs(manager, application.id, print_note)
+        application = manager.application(identifier)
+        if not application.ended:
+            yield RunningLogs(manager, identifier, print_note), None
+            return
+    failure = None if application.final == "SUCCEEDED" else application.diagnostics.strip()
+    with hadoop_client(kerberos_settings(keytab)) as hadoop:
+        yield CollectedLogs(hadoop, application), failure
 
 
-def filter_containers(files: Sequence[LogFile], flags: argparse.Namespace) -> list[LogFile]:
-    """Return the files that the flags ask for; a list has all, and a view no empty ones."""
+def select(files: Sequence[LogFile], container: str, *, driver: bool) -> list[LogFile]:
+    """Return the programs' output, also only that of the driver, or of one container."""
     from distkeras_grid.submission.container_logs import OUTPUTS
 
-    names = flags.file or (None if flags.listed else OUTPUTS)
     return [
         file
         for file in files
-        if (names is None or file.name in names)
-        and (not flags.driver or file.is_drivers)
-        and (flags.container is None or file.container.endswith(flags.container))
-        and (flags.listed or flags.file or file.size)
+        if file.name in OUTPUTS
+        and file.size
+        and (file.is_drivers or not driver)
+        and file.container.endswith(container)
     ]
 
 
@@ -143,35 +114,4 @@ def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
             print_result("\n".join(tail))
 
 
-def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
-    """Store whole files as ``FOLDER/CONTAINER/NAME``."""
-    try:
-        for file in files:
-            path = folder / _plain(file.container) / _plain(file.name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as written:
-                for piece in source.read(file):
-                    written.write(piece)
-    except OSError as error:
-        raise StorageError(
-            f"The logs cannot be stored in {folder}: {error}. Give another --output, and delete "
-            "what is there."
-        ) from error
-    print_note(f"stored {len(files)} files in {folder}")
-
-
-def _plain(name: str) -> str:
-    """Return a name that YARN has told, unless it leads out of a folder."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ClusterError(f"YARN tells no plain name of a log. Received: {name!r}.")
-    return name
-
-
-def _asked(flags: argparse.Namespace) -> str:
-    asked = {
-        "--driver": flags.driver,
-        "--container": flags.container,
-        "--file": flags.file and ", ".join(flags.file),
-    }
-    words = [name if value is True else f"{name} {value}" for name, value in asked.items() if value]
-    return " ".join(words) or "none has written anything yet"
+main = main_of(build_parser, logs)

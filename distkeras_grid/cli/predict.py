@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result
-from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import columns, verb_parser
+from distkeras_grid.cli.exit_codes import main_of
+from distkeras_grid.cli.parser import (
+    Parser,
+    add_features_flag,
+    add_master_flag,
+    add_selection_flags,
+    columns,
+    verb_parser,
+)
 from distkeras_grid.cli.run_metadata import MANIFEST, model_file, recorded_columns
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.engine.registry import current_backend
@@ -36,32 +42,15 @@ examples:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("predict", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set")
     add("--model", required=True, help="FILE.keras, or the folder of a run, on any Hadoop path")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
-    add("--split", help="predict this split of a tile data set (default: all rows)")
-    add(
-        "--fold",
-        metavar="NAME",
-        help="take --split as this fold divides the data, such as fold_0 (none)",
-    )
-    add(
-        "--data-version",
-        metavar="N|HASH",
-        help="former version of the data set of tiles, as distkeras-grid versions lists it (the "
-        "present one)",
-    )
-    add(
-        "--features",
-        type=columns,
-        metavar="COLUMN[,...]",
-        help="feature column, or one for each input of the model, in its order (the columns that "
-        "the run in --model was trained on; features if --model is not in a run)",
-    )
+    add_selection_flags(parser, "predict this split of a tile data set (default: all rows)")
+    add_features_flag(parser)
     add(
         "--prediction",
         type=columns,
@@ -82,14 +71,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="replace the predictions in --output when the new ones are complete; nothing else is "
         "replaced",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: predict(flags))
 
 
 def predict(flags: argparse.Namespace) -> None:
@@ -164,3 +147,6 @@ def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[st
             ("distkeras_grid", "pyspark", *training_packages(current_backend()))
         ),
     }
+
+
+main = main_of(build_parser, predict)

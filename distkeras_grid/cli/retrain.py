@@ -68,7 +68,7 @@ Train as `distkeras-grid train` does, starting from the last model in the folder
 The new run is added there, in a folder named after the time; latest.json names the newest run and
 its model. The first run starts from --model. The data must be a data set that `distkeras-grid tile`
 made. If no image is new since the last run, the command does nothing and ends with exit code 0.
-After `submit --attempts`, a second attempt goes on with the run and the images of the first.
+If YARN starts the driver again, it goes on with the run and the images of the first.
 With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
 complete; that of a killed run which nobody resumes stays. With --resume the command first goes on
 with a run that was killed, on the data with which it began, if these are still kept.

@@ -1,14 +1,11 @@
-"""``distkeras-grid rm``: delete files on HDFS, from a machine without Java or Hadoop."""
+"""``distkeras-grid rm``: delete files on HDFS, without Java or Hadoop."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
-from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.ls import ADDRESS
-from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.put import add_address_flags, kerberos_of
+from distkeras_grid.cli.exit_codes import main_of
+from distkeras_grid.cli.parser import ADDRESS, Parser, add_hdfs_flags, hdfs_options, verb_parser
 
 DESCRIPTION = """\
 Delete files on HDFS over HTTP (WebHDFS), and directories with --recursive. What is deleted is gone:
@@ -24,25 +21,22 @@ examples:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("rm", DESCRIPTION, EPILOG)
     parser.add_argument("path", metavar="PATH", nargs="+", help="file or directory on HDFS")
     parser.add_argument(
         "-r", "--recursive", action="store_true", help="delete directories with all that is in them"
     )
-    add_address_flags(parser)
+    add_hdfs_flags(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: rm(flags))
 
 
 def rm(flags: argparse.Namespace) -> None:
     """Delete as the flags say."""
     from distkeras_grid.webhdfs.operations import remove
 
-    remove(flags.path, recursive=flags.recursive, url=flags.url, kerberos=kerberos_of(flags))
+    remove(flags.path, recursive=flags.recursive, **hdfs_options(flags))
+
+
+main = main_of(build_parser, rm)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.model_functions import not_a_model
@@ -40,7 +39,7 @@ class RecordedColumns:
 
 def model_file(model: str) -> str:
     """Return the model's file: itself, or the one in the folder of a run."""
-    if model.lower().endswith((".h5", ".hdf5")) or (Path(model) / "saved_model.pb").exists():
+    if model.lower().endswith((".h5", ".hdf5")):
         raise not_a_model(model)
     return model if model.endswith(".keras") else f"{model}/model.keras"
 

@@ -1,4 +1,4 @@
-"""``distkeras-grid status``: how an application of YARN is."""
+"""``distkeras-grid status``: the state of an application of YARN, or a list of applications."""
 
 from __future__ import annotations
 
@@ -7,41 +7,50 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import print_note, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.console import print_note, print_result, print_table, report
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.ls import printable
+from distkeras_grid.cli.parser import Parser, add_keytab_flags, keytab, verb_parser
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
-    from distkeras_grid.tickets import Keytab
 
 DESCRIPTION = """\
-Show the state of an application of YARN, as YARN's page tells it. HADOOP_CONF_DIR says which YARN.
-The exit code is 0 if the application waits, runs or has succeeded. If it has failed, the exit code
-is that of its program, or 5 if YARN does not know it. `distkeras-grid logs` shows what it wrote.
+Show the state of an application of YARN; without ID list the newest 20 that submit has started and
+YARN remembers. HADOOP_CONF_DIR says which YARN. The exit code is 0 if the application waits, runs
+or has succeeded. If it has failed, the exit code is that of its program, or 5 if YARN does not know
+it. `distkeras-grid logs` shows what it wrote.
 """
+LISTED = 20
+HEAD = ("id", "state", "queue", "user", "containers", "MB", "started", "name")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("status", DESCRIPTION)
-    parser.add_argument("id", metavar="ID", help="application_..., as printed by submit")
-    keytabs.add_flags(parser)
+    parser.add_argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        help="application_..., as printed by submit (the newest)",
+    )
+    add_keytab_flags(parser)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: status(flags))
-
-
 def status(flags: argparse.Namespace) -> int:
-    """Print how an application is; return the exit code."""
+    """Print the state of an application, or the list; return the exit code."""
     from distkeras_grid.cli.submit import verdict
+    from distkeras_grid.submission.applications import TAG, check_id
+    from distkeras_grid.submission.resource_manager import resource_manager
 
-    application = find_application(flags.id, keytabs.named(flags))
+    if flags.id is not None:
+        check_id(flags.id)
+    with resource_manager(keytab(flags)) as manager:
+        if flags.id is None:
+            list_applications(manager.applications(TAG)[:LISTED])
+            return ExitCode.OK
+        application = manager.application(flags.id)
     report(application=application.id, state=application.state, final=application.final)
     print_result(describe(application))
     if not application.ended or application.final == "SUCCEEDED":
@@ -51,14 +60,27 @@ def status(flags: argparse.Namespace) -> int:
     return code
 
 
-def find_application(identifier: str, keytab: Keytab | None) -> Application:
-    """Return the state of an application; see `ResourceManager.application`."""
-    from distkeras_grid.submission.applications import check_id
-    from distkeras_grid.submission.resource_manager import resource_manager
+def list_applications(applications: Sequence[Application]) -> None:
+    """Print one line for each application."""
+    print_table([HEAD, *map(row, applications)])
+    report(
+        applications=[
+            {"id": each.id, "state": each.state, "final": each.final, "queue": each.queue}
+            for each in applications
+        ]
+    )
 
-    check_id(identifier)
-    with resource_manager(keytab) as manager:
-        return manager.application(identifier)
+
+def row(application: Application) -> tuple[str, ...]:
+    """Return the cells of an application."""
+    return (
+        application.id,
+        application.final if application.ended else application.state,
+        *(application.queue, application.user),
+        *(str(max(0, number)) for number in (application.containers, application.memory_mb)),
+        format_time(application.started_ms),
+        printable(application.name),
+    )
 
 
 def describe(application: Application) -> str:
@@ -68,16 +90,20 @@ def describe(application: Application) -> str:
         "application": f"{application.id} ({application.name})",
         "user": f"{application.user}, queue {application.queue}",
         "state": f"{application.state}{ended}",
-        "uses": f"{application.containers} containers, {application.memory_mb} MB",
-        "started": format_time(application.started),
-        "finished": format_time(application.finished),
+        "uses": "" if ended else f"{application.containers} containers, {application.memory_mb} MB",
+        "started": format_time(application.started_ms),
+        "finished": format_time(application.finished_ms),
         "page": application.tracking_url,
     }
     return "\n".join(f"{name:<12} {value}" for name, value in lines.items() if value)
 
 
-def format_time(seconds: float) -> str:
+def format_time(milliseconds: int) -> str:
     """Return a time for a person, in the zone of this machine; nothing for 0."""
-    if not seconds:
+    if not milliseconds:
         return ""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds")
+    moment = datetime.fromtimestamp(milliseconds / 1000).astimezone()
+    return moment.isoformat(sep=" ", timespec="seconds")
+
+
+main = main_of(build_parser, status)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import distkeras_grid
 from distkeras_grid.cli import common_options, yarn_lookup
 from distkeras_grid.cli.console import print_note, print_result
-from distkeras_grid.cli.exit_codes import HELP, ExitCode, run_command
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, main_of
 from distkeras_grid.cli.lock import descriptors
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.submit_options import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
@@ -67,7 +67,7 @@ last checkpoint is the one that train --checkpoint-every has written.
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("submit", DESCRIPTION, EPILOG)
     _add_where(parser)
@@ -89,19 +89,6 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         help="client: the driver runs here; cluster: in a container (%(default)s)",
     )
     add("--detach", action="store_true", help="cluster mode: do not wait for the end")
-    add(
-        "--keep-running",
-        action="store_true",
-        help="cluster mode: an interrupt ends only the waiting, not the application",
-    )
-    add(
-        "--attempts",
-        type=int,
-        default=1,
-        metavar="N",
-        help="cluster mode: how often YARN starts the driver if it dies; each attempt goes on from "
-        "the checkpoint of the one before, so the job needs --checkpoint-dir (%(default)s)",
-    )
     add("--name", help="name of the application (that of the job)")
     add("--queue", help="queue of YARN (YARN's default)")
     add("--executors", type=int, default=2, metavar="N", help="number of executors (%(default)s)")
@@ -151,9 +138,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
     add(
         "--environment",
         metavar="URI",
-        help="an existing archive, which is not packed "
-        "anew. Refused if others may change it, or if URI.sha256 exists and has another SHA-256; "
-        "without URI.sha256 its content is not compared",
+        help="an existing archive, which is not packed anew; refused if others may change it",
     )
 
 
@@ -166,12 +151,6 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         parser.error("--lock is held until submit ends, which --detach does at once; give one")
     own = len(argv) - len(flags.arguments)
     return list(argv[:own]), list(argv[own:])
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: submit(flags))
 
 
 def submit(flags: argparse.Namespace) -> int:
@@ -209,11 +188,10 @@ def planned(flags: argparse.Namespace) -> Submission:
     for file in [program, *files]:
         if "://" not in file and not Path(file).is_file():
             raise ConfigurationError(f"There is no file {file!r} here; check the path.")
-    for flag in ("detach", "keep_running"):
-        if getattr(flags, flag) and flags.deploy_mode != "cluster":
-            raise ConfigurationError(
-                f"--{flag.replace('_', '-')} goes with --deploy-mode cluster: the driver runs here."
-            )
+    if flags.detach and flags.deploy_mode != "cluster":
+        raise ConfigurationError(
+            "--detach goes with --deploy-mode cluster: in client mode the driver runs here."
+        )
     return Submission(
         program=program,
         arguments=arguments,
@@ -227,7 +205,7 @@ def planned(flags: argparse.Namespace) -> Submission:
             name: getattr(flags, name)
             for name in (
                 *("master", "deploy_mode", "executors", "executor_cores", "executor_memory"),
-                *("driver_memory", "queue", "principal", "keytab", "attempts"),
+                *("driver_memory", "queue", "principal", "keytab"),
             )
         },
     )
@@ -264,24 +242,24 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
         return
     _, rest = common_options.parse(flags.job, flags.arguments)
     verb: Any = VERBS[flags.job].load()
-    place = SubmittedDriver(submission, own_packages=flags.environment is None)
-    verb.check_early(verb.build_parser().parse_args(rest), place)
+    verb.check_early(verb.build_parser().parse_args(rest), SubmittedDriver(submission))
 
 
 def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
     """Put the environment and the project where the nodes find them; return the submission."""
     from distkeras_grid.submission.archive import this_environment
     from distkeras_grid.submission.package import write_package
-    from distkeras_grid.submission.upload import archive_place, check_own, place
+    from distkeras_grid.submission.upload import archive_place, check, place
 
     package = write_package(distkeras_grid.__version__)
     submission = replace(submission, py_files=[str(package), *submission.py_files])
     if flags.environment is not None:
         if not flags.dry_run:
-            check_own(flags.environment, hadoop.storage)
+            check(flags.environment, hadoop.storage)
         return replace(submission, environment=flags.environment)
     environment = this_environment(flags.packages)
-    uri = archive_place(environment, flags.environments, hadoop.home())
+    home = hadoop.storage.home()
+    uri = archive_place(environment, flags.environments, None if home.startswith("file:") else home)
     if flags.dry_run:
         if not hadoop.storage.exists(uri):
             print_note(f"without --dry-run the environment is packed and put to {uri}")
@@ -306,7 +284,7 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
     except KeyboardInterrupt:
         # Spark tells YARN when it ends in order; one that was killed does not.
         if submission.on_yarn:
-            with yarn_lookup.tag_on_error(submission.tag), resource_manager(keytab) as manager:
+            with yarn_lookup.findable(), resource_manager(keytab) as manager:
                 stop(manager, submission.tag)
         raise
     if submission.on_yarn:
@@ -321,20 +299,16 @@ def in_cluster(
     from distkeras_grid.submission.resource_manager import resource_manager, wait
 
     tag, keytab = submission.tag, keytab_in(submission.client_settings)
-    with resource_manager(keytab) as manager:
+    with yarn_lookup.findable(), resource_manager(keytab) as manager:
         try:
-            identifier = forward_arguments(command, tag, manager)
+            identifier = start(command, tag, manager)
             print_note(f"stop it: distkeras-grid cancel {identifier}")
             if flags.detach:
                 return ExitCode.OK
             line = yarn_lookup.driver_line(identifier, keytab)
             application = wait(manager, identifier, print_note, line)
-        except KeyboardInterrupt as interrupt:
-            with yarn_lookup.tag_on_error(tag):
-                if flags.keep_running and (known := manager.tagged(tag)):
-                    interrupt.add_note(f"{known.id} goes on; ask: distkeras-grid status {known.id}")
-                else:
-                    stop(manager, tag)
+        except KeyboardInterrupt:
+            stop(manager, tag)
             raise
     code = ending(application, hadoop)
     if code != ExitCode.OK and (way := checkpoint_left(flags, hadoop)):
@@ -354,19 +328,15 @@ def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | No
     return yarn_lookup.way_on(hadoop.storage, folder) if folder else None
 
 
-def forward_arguments(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
+def start(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
     """Hand an application over to YARN, write its id to standard output, and return it."""
     from distkeras_grid.submission.spark_submit import hand_over
 
-    try:
-        hand_over(command, print_note, descriptors())
-    except ClusterError as error:
-        yarn_lookup.add_name(error, tag, manager)
-        raise
-    with yarn_lookup.tag_on_error(tag):
-        application = manager.tagged(tag)
-        if application is None:
-            raise ClusterError("YARN has accepted the application, but does not list it.")
+    with spinner("submitting"):
+        hand_over(command, descriptors())
+    application = manager.tagged(tag)
+    if application is None:
+        raise ClusterError("YARN has accepted the application, but does not list it.")
     print_result(application.id)
     return application.id
 
@@ -417,7 +387,7 @@ def verdict(application: Application) -> tuple[int, str]:
     """Return exit code and cause of an application that did not succeed."""
     code = application.exit_status
     if code is None:
-        return ExitCode.CLUSTER, application.diagnostics or "YARN says no cause"
+        return ExitCode.CLUSTER, application.diagnostics.strip() or "YARN says no cause"
     meaning = HELP.get(ExitCode(code)) if code in set(ExitCode) else None
     text = f"the program ended with exit code {code}"
     return code, f"{text}: {meaning}" if meaning else text
@@ -429,3 +399,6 @@ def _command(submission: Submission) -> list[str]:
     command = command_line(submission, spark_submit=spark_submit_path(), python=sys.executable)
     # Spark would hand this machine's path on to the containers.
     return ["env", "-u", "PYTHONPATH", *command] if "PYTHONPATH" in os.environ else command
+
+
+main = main_of(build_parser, submit)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import math
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result, report
-from distkeras_grid.cli.exit_codes import run_command
+from distkeras_grid.cli.exit_codes import main_of
 from distkeras_grid.cli.model_functions import load_function
-from distkeras_grid.cli.parser import Parser, verb_parser
+from distkeras_grid.cli.parser import (
+    Parser,
+    add_master_flag,
+    add_selection_flags,
+    verb_parser,
+)
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.cli.trainer_options import (
     add_trainer_options,
@@ -27,7 +29,6 @@ from distkeras_grid.errors import (
     ConfigurationError,
     FencedError,
     GridError,
-    NoSpaceError,
     ParameterServerError,
     WorkerFailedError,
 )
@@ -53,9 +54,6 @@ LOCAL_SETTINGS = (
     *("iterations", "local_train", "local_test", "test_images", "split"),
     "test_split",
 )
-# Numbers that are saved for one weight: itself, and two of an optimizer such as Adam.
-SAVED_PER_WEIGHT = 3
-
 #: What to give beside a fold, for a command that trains.
 SPLITS_OF_FOLD = "--split train --validation-split validation, too"
 
@@ -101,19 +99,7 @@ def build_parser(*, names_model: bool = True) -> Parser:
         choices=(*TRAINERS, *MODEL_TRAINERS),
         help="algorithm (AveragingTrainer)",
     )
-    add("--split", help="train on this split of a tile data set (default: all rows)")
-    add(
-        "--fold",
-        metavar="NAME",
-        help="take --split and --validation-split as this fold divides the data, such as fold_0; "
-        "see distkeras-grid folds (none)",
-    )
-    add(
-        "--data-version",
-        metavar="N|HASH",
-        help="former version of the data set of tiles, as distkeras-grid versions lists it (the "
-        "present one)",
-    )
+    add_selection_flags(parser, "train on this split of a tile data set (default: all rows)")
     add(
         "--where",
         metavar="CONDITION",
@@ -165,7 +151,7 @@ def build_parser(*, names_model: bool = True) -> Parser:
         action="store_true",
         help="replace the run in --output when this one has ended; nothing else is replaced",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     add_trainer_options(parser)
     return parser
 
@@ -250,12 +236,6 @@ def check_local_sets(flags: argparse.Namespace) -> None:
     local_sets("", flags)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: train(flags))
-
-
 def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer | None:
     """Train as the flags say, and write the run.
 
@@ -292,7 +272,6 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     with spinner("loading Keras and the model", shown=shown):
         model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
-    check_space(storage, flags.output, model)
     try:
         trainer.train(
             data if flags.local_sets is None else local_sets(data, flags),
@@ -363,24 +342,6 @@ def read_data(
     return data, frames.get(flags.validation_split, flags.validation_data)
 
 
-def check_space(storage: Storage, output: str, model: keras.Model) -> None:
-    """Refuse to train a model that could not be saved."""
-    weights = sum(math.prod(variable.shape) for variable in model.variables)
-    needed = SAVED_PER_WEIGHT * 4 * weights
-    local = tempfile.gettempdir()
-    places = {
-        f"--output {output}": storage.free_space(output),
-        f"the directory of temporary files {local} (TMPDIR)": shutil.disk_usage(local).free,
-    }
-    for place, free in places.items():
-        if free < needed:
-            raise NoSpaceError(
-                f"The trained model needs up to {needed / 1e6:.3g} MB. Received: "
-                f"{free / 1e6:.3g} MB free in {place}. Free some space there, or choose another "
-                "folder."
-            )
-
-
 def save(trainer: Trainer, flags: argparse.Namespace) -> None:
     """Save the run; if that fails, keep it on this machine and say where in the error."""
     from distkeras_grid.trainers.saved_run import keep_copy
@@ -442,3 +403,6 @@ def summary(trainer: Trainer, output: str) -> str:
         f"trained {trainer.history.samples} samples in {trainer.get_training_time():.1f} s "
         f"({trainer.num_updates} updates): {scores}\nwrote {output}"
     )
+
+
+main = main_of(build_parser, train)

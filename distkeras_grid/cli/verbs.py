@@ -7,7 +7,6 @@ container has not, and no import of what lies above the command line.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -25,11 +24,6 @@ class Verb:
     def load(self) -> ModuleType:
         """Import the module."""
         return importlib.import_module(self.module)
-
-    def command(self) -> Callable[[Sequence[str]], int]:
-        """Import the module and return its ``main``."""
-        command: Callable[[Sequence[str]], int] = self.load().main
-        return command
 
 
 # In the order in which the help text names them.
@@ -87,13 +81,8 @@ VERBS = {
         "distkeras_grid.cli.submit",
         "run one of these verbs, or your own program, on YARN or a standalone cluster",
     ),
-    "environments": Verb(
-        "distkeras_grid.cli.environments",
-        "list and delete the environment archives that submit has packed",
-    ),
-    "status": Verb("distkeras_grid.cli.status", "show the state of a submitted application"),
-    "applications": Verb(
-        "distkeras_grid.cli.applications", "list what runs, waits and has ended on YARN"
+    "status": Verb(
+        "distkeras_grid.cli.status", "show the state of a submitted application, or list them"
     ),
     "logs": Verb(
         "distkeras_grid.cli.logs", "show what a submitted application wrote, without Hadoop"
@@ -111,8 +100,6 @@ VERBS = {
         "distkeras_grid.cli.get", "copy files and folders from HDFS, without Java and Hadoop"
     ),
     "ls": Verb("distkeras_grid.cli.ls", "list a directory on HDFS, without Java and Hadoop"),
-    "du": Verb("distkeras_grid.cli.du", "show how much space a directory on HDFS takes"),
-    "mkdir": Verb("distkeras_grid.cli.mkdir", "make directories on HDFS"),
     "rm": Verb("distkeras_grid.cli.rm", "delete files and directories on HDFS"),
     "sandbox": Verb(
         "distkeras_grid.cli.sandbox", "start and stop a real HDFS and YARN on this machine"

@@ -18,12 +18,13 @@ from distkeras_grid.submission.applications import state_line
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
-    from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.tickets import Keytab
+
+FIND = "see what YARN has of it: distkeras-grid status"
 
 
 def tell_at_end(tag: str, keytab: Keytab | None) -> None:
-    """Write the id of the application with a tag after its driver has ended; the tag if unknown.
+    """Write the id of the application with a tag after its driver has ended.
 
     Nothing is written if YARN does not have it: then the driver ended before it asked for one.
     """
@@ -34,7 +35,7 @@ def tell_at_end(tag: str, keytab: Keytab | None) -> None:
             application = manager.tagged(tag)
     except GridError as error:
         # The job has ended. That YARN does not answer does not change its exit code.
-        print_note(f"{by_tag(tag)} ({error})")
+        print_note(f"{FIND} ({error})")
         return
     if application:
         print_note(f"what its containers wrote: distkeras-grid logs {application.id}")
@@ -57,7 +58,7 @@ def waiting(tag: str, keytab: Keytab | None) -> Callable[[], bool]:
             return True
         if application.ended or application.state == "RUNNING":
             return False
-        print_note(state_line(application, time.time() - application.started))
+        print_note(state_line(application, time.time() - application.started_ms / 1000))
         return True
 
     return look
@@ -78,33 +79,14 @@ def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
     return ask
 
 
-def add_name(error: BaseException, tag: str, manager: ResourceManager) -> None:
-    """Add a note to an error: how to find the application with a tag, if YARN has it."""
-    try:
-        application = manager.tagged(tag)
-    except ClusterError:
-        error.add_note(by_tag(tag))
-        return
-    if application is not None:
-        error.add_note(
-            f"YARN has it as {application.id}; ask: distkeras-grid status {application.id}; stop "
-            f"it: distkeras-grid cancel {application.id}"
-        )
-
-
 @contextmanager
-def tag_on_error(tag: str) -> Iterator[None]:
-    """Add the application's tag to an error of the cluster that leaves the block."""
+def findable() -> Iterator[None]:
+    """Add to an error of the cluster that leaves the block how to find the application."""
     try:
         yield
     except ClusterError as error:
-        error.add_note(by_tag(tag))
+        error.add_note(FIND)
         raise
-
-
-def by_tag(tag: str) -> str:
-    """Return how to find an application whose id is unknown."""
-    return f"the application's tag is {tag}; look for it: yarn application -list -appTags {tag}"
 
 
 def way_on(files: Storage, checkpoint_dir: str) -> str | None:

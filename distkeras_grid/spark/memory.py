@@ -59,8 +59,6 @@ class ModelSize:
     # Workers that share the layers of the model. One of them has the vectors of all weights.
     stages: int = 1
     servers: int = 1  # Processes over which the server's vectors are cut
-    # Arrays of a batch that a task holds because it shares the model with others
-    part_bytes: int = 0
 
     @property
     def vector_mb(self) -> float:
@@ -97,7 +95,7 @@ class ModelSize:
     @property
     def worker_mb(self) -> float:
         """A worker's Python process [MB]."""
-        return WORKER_MB + self.copies * self.vector_mb + self.block_mb + self.part_bytes / MB
+        return WORKER_MB + self.copies * self.vector_mb + self.block_mb
 
     def servers_mb(self, workers: int) -> float:
         """Return all parameter servers [MB]."""
@@ -181,11 +179,10 @@ def check_containers(
     factor = 0.4 if master.startswith("k8s://") else 0.1
     running = min(slots, tasks or workers)
     executor = ExecutorContainer.of(setting, "executor", factor)
-    arrays = f"arrays of a batch {model.part_bytes / MB:.3g}, " if model.part_bytes else ""
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
         f"(TensorFlow {WORKER_MB}, {model.copies} x {model.vector_mb:.3g} of weights, batches "
-        f"{model.block_mb:.3g}, {arrays}rows in transit {ROWS_MB})"
+        f"{model.block_mb:.3g}, rows in transit {ROWS_MB})"
     )
     findings = [
         *_check_address_space(executor, model, slots),

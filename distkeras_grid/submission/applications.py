@@ -1,40 +1,42 @@
-"""Applications of YARN as values, and their description in one line."""
+"""Applications of YARN as its REST interface describes them."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
+
+import msgspec
 
 from distkeras_grid.errors import ConfigurationError
 
-ENDED = ("FINISHED", "FAILED", "KILLED")
+#: What the tags of applications that `submit` has started begin with.
+TAG = "distkeras-grid-"
 
 
-@dataclass(frozen=True)
-class Application:
-    """The state of an application."""
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an application; the fields are renamed from YARN's answer."""
 
-    id: str  # id and name and user and queue: Id, name, user and queue of the application in YARN
+    id: str
     name: str
     user: str
     queue: str
     state: str  # ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"``
-    final: str  # ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended
-    # containers and memory_mb: Number of containers and memory [MB] that it uses now
-    containers: int
-    memory_mb: int
-    diagnostics: str  # What YARN or the application says
-    tracking_url: str  # Address of its page
-    started: float  # started and finished: Times of start and end, Unix seconds; 0 if not yet
-    finished: float
-    tags: tuple[str, ...] = ()  # What `submit` has written on it
-    log_page: str = ""  # Address of the log of its master's container
+    # ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended
+    final: str = msgspec.field(name="finalStatus")
+    started_ms: int = msgspec.field(name="startedTime")  # Unix milliseconds; 0 if not yet
+    finished_ms: int = msgspec.field(name="finishedTime")
+    # Containers and memory [MB] that it uses now; -1 once it has ended
+    containers: int = msgspec.field(default=0, name="runningContainers")
+    memory_mb: int = msgspec.field(default=0, name="allocatedMB")
+    diagnostics: str = ""  # What YARN or the application says
+    tracking_url: str = msgspec.field(default="", name="trackingUrl")
+    tags: str = msgspec.field(default="", name="applicationTags")  # With commas between
+    log_page: str = msgspec.field(default="", name="amContainerLogs")
 
     @property
     def ended(self) -> bool:
         """Whether it has ended, with or without success."""
-        return self.state in ENDED
+        return self.state in ("FINISHED", "FAILED", "KILLED")
 
     @property
     def waits(self) -> bool:
@@ -61,7 +63,7 @@ def state_line(application: Application, seconds: float) -> str:
 
 def new_tag() -> str:
     """Return a tag for one application, by which YARN finds it before anybody knows its id."""
-    return f"distkeras-grid-{uuid.uuid4().hex}"
+    return f"{TAG}{uuid.uuid4().hex}"
 
 
 def check_id(identifier: str) -> None:

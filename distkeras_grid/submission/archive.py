@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import hashlib
 import os
 import tarfile
 import tempfile
@@ -35,8 +34,6 @@ COMPRESSION = 1
 PIECE = 1 << 20
 #: Mode of a file that no other user may change, whatever the umask is.
 OWN = 0o644
-#: Ending of the file beside an archive that has its SHA-256.
-DIGEST = ".sha256"
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,6 @@ def build(environment: Environment, target: Path, say: Say) -> None:
                 pack(members, opened, lambda count: progress.add(done=count))
             partial.chmod(OWN)
             close_to_others(target.parent)
-            digest = Path(scratch) / "digest"
-            digest.write_text(sha256_line(partial, target.name), encoding="ascii")
-            digest.chmod(OWN)
-            fsync.replace(digest, digest_beside(target))
             # Rename in one step, because another submission may be packing the same archive.
             fsync.replace(partial, target)
     except OSError as error:
@@ -105,11 +98,6 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             "set XDG_CACHE_HOME to another folder."
         ) from error
     say(f"packed {len(members):,} files into {target.stat().st_size / 1e6:.0f} MB")
-
-
-def digest_beside(archive: Path) -> Path:
-    """Return the file that has the SHA-256 of an archive, as ``sha256sum`` reads it."""
-    return archive.with_name(archive.name + DIGEST)
 
 
 def is_own(path: Path) -> bool:
@@ -125,22 +113,9 @@ def close_to_others(folder: Path) -> None:
         folder.chmod(mode & ~0o022)
 
 
-def sha256_line(archive: Path, name: str) -> str:
-    """Return the line of ``sha256sum`` for a file."""
-    with archive.open("rb") as opened:
-        return f"{hashlib.file_digest(opened, 'sha256').hexdigest()}  {name}\n"
-
-
-def is_as_packed(archive: Path) -> bool:
-    """Tell whether this user has packed an archive, and nobody can have changed it since."""
-    beside = digest_beside(archive)
-    try:
-        if not all(map(is_own, (archive, beside, archive.parent))):
-            return False
-        return beside.read_text(encoding="ascii") == sha256_line(archive, archive.name)
-    except (OSError, UnicodeDecodeError):
-        # It is packed anew, which says what is wrong with the folder.
-        return False
+def is_packed(archive: Path) -> bool:
+    """Tell whether this user has packed an archive, which nobody else may change."""
+    return archive.exists() and is_own(archive) and is_own(archive.parent)
 
 
 def collect(environment: Environment, scratch: Path) -> list[Member]:

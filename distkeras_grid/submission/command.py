@@ -11,7 +11,7 @@ from distkeras_grid.engine.registry import VARIABLE
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.local_names import LOCALE
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
-from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
+from distkeras_grid.submission.environment import LINK, PYTHON
 from distkeras_grid.submission.jvm import kerberos_settings
 from distkeras_grid.tickets import Keytab, keytab_of
 
@@ -20,22 +20,6 @@ CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
 # How many executors may be lost in an hour, for each slot. A worker that trains something between
 # its losses needs longer than 36 seconds to be started again.
 EXECUTOR_FAILURES = 100
-# The flag of a job that writes checkpoints, from which another attempt of its driver goes on.
-CHECKPOINTS = re.compile(r"--checkpoint-dir(?:=|$)")
-
-# The setting that a flag stands for. If the user sets it by --conf, the flag is left out, because
-# spark-submit would let the flag win.
-SETTING_OF_FLAG = {
-    "--name": "spark.app.name",
-    "--num-executors": "spark.executor.instances",
-    "--total-executor-cores": "spark.cores.max",
-    "--executor-cores": "spark.executor.cores",
-    "--executor-memory": "spark.executor.memory",
-    "--driver-memory": "spark.driver.memory",
-    "--queue": "spark.yarn.queue",
-    "--principal": "spark.kerberos.principal",
-    "--keytab": "spark.kerberos.keytab",
-}
 
 
 @dataclass(frozen=True)
@@ -52,7 +36,6 @@ class Submission:
     # executors and executor_cores: Number of executors, and of tasks that each runs at once
     executors: int = 2
     executor_cores: int = 1
-    attempts: int = 1  # How often YARN starts the driver in its container
     # executor_memory and driver_memory: Heaps of the JVMs, such as ``"1g"``. Python's memory is not
     # part of them.
     executor_memory: str = "1g"
@@ -66,8 +49,7 @@ class Submission:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check_master()
-        for name in ("executors", "executor_cores", "attempts"):
+        for name in ("executors", "executor_cores"):
             if (value := getattr(self, name)) < 1:
                 raise ConfigurationError(
                     f"--{name.replace('_', '-')} must be at least 1. Received: {value}."
@@ -78,20 +60,7 @@ class Submission:
                     f"--{name.replace('_', '-')} must be a size such as 512m or 2g. "
                     f"Received: {value!r}."
                 )
-        if self.attempts > 1 and not self.in_cluster:
-            raise ConfigurationError(
-                "--attempts goes with --deploy-mode cluster: in client mode YARN does not start "
-                "the driver. Submit the same command with --resume again."
-            )
-        if self.attempts > 1 and not any(map(CHECKPOINTS.match, self.arguments)):
-            raise ConfigurationError(
-                "Without checkpoints another attempt would begin again, and find what the first "
-                f"one left. Received: --attempts {self.attempts} without --checkpoint-dir after "
-                "the job's name. Give both."
-            )
         keytab_of(self.principal, self.keytab)
-
-    def _check_master(self) -> None:
         if not self.on_yarn and not self.master.startswith("spark://"):
             raise ConfigurationError(
                 "--master must be yarn, or spark://host:port of a standalone cluster. Received: "
@@ -117,7 +86,9 @@ class Submission:
     @property
     def client_settings(self) -> dict[str, str]:
         """The settings that this machine's own access to the cluster needs."""
-        return client_settings(self.settings, self.principal, self.keytab)
+        own = ("spark.hadoop.", "spark.kerberos.")
+        named = {name: value for name, value in self.settings.items() if name.startswith(own)}
+        return {**kerberos_settings(keytab_of(self.principal, self.keytab)), **named}
 
     @property
     def slots(self) -> int | None:
@@ -129,19 +100,15 @@ class Submission:
         >>> Submission("a.py", [], "", executors=3, executor_cores=4, settings=settings).slots
         6
         """
-        settings = self.settings
-        if settings.get("spark.dynamicAllocation.enabled", "false").lower() != "false":
+        known = {**settings(self, ""), **self.settings}
+        if known["spark.dynamicAllocation.enabled"].lower() != "false":
             return None
         try:
-            cores = int(settings.get("spark.executor.cores", self.executor_cores))
-            tasks = cores // int(settings.get("spark.task.cpus", 1))
+            cores = int(known["spark.executor.cores"])
+            tasks = cores // int(known.get("spark.task.cpus", 1))
             if self.on_yarn:
-                return int(settings.get("spark.executor.instances", self.executors)) * tasks
-            return (
-                int(settings.get("spark.cores.max", self.executors * self.executor_cores))
-                // cores
-                * tasks
-            )
+                return int(known["spark.executor.instances"]) * tasks
+            return int(known["spark.cores.max"]) // cores * tasks
         except (ValueError, ZeroDivisionError):
             # Spark refuses them in words of its own.
             return None
@@ -149,44 +116,25 @@ class Submission:
 
 def command_line(submission: Submission, *, spark_submit: str, python: str) -> list[str]:
     """Return the arguments that submit a program."""
-    ours = settings(submission, python)
     words = [spark_submit, "--master", submission.master, "--deploy-mode", submission.deploy_mode]
-    for flag, value in flags(submission).items():
-        if SETTING_OF_FLAG[flag] not in submission.settings:
-            words += [flag, value]
     words += ["--archives", f"{submission.environment}#{LINK}"]
     if submission.py_files:
         words += ["--py-files", ",".join(submission.py_files)]
-    for name, value in {**ours, **submission.settings}.items():
+    # No flag in place of a setting: spark-submit would let it win over the user's --conf.
+    for name, value in {**settings(submission, python), **submission.settings}.items():
         words += ["--conf", f"{name}={value}"]
     return [*words, submission.program, *submission.arguments]
 
 
-def flags(submission: Submission) -> dict[str, str]:
-    """Return the flags that stand for a setting, with their values."""
-    executors = submission.executors
-    if submission.on_yarn:
-        size = {"--num-executors": str(executors)}
-    else:
-        size = {"--total-executor-cores": str(executors * submission.executor_cores)}
-    optional = {
-        "--queue": submission.queue,
-        "--principal": submission.principal,
-        "--keytab": submission.keytab,
-    }
-    return {
-        "--name": submission.name,
-        **size,
-        "--executor-cores": str(submission.executor_cores),
-        "--executor-memory": submission.executor_memory,
-        "--driver-memory": submission.driver_memory,
-        **{flag: value for flag, value in optional.items() if value is not None},
-    }
-
-
 def settings(submission: Submission, python: str) -> dict[str, str]:
     """Return the Spark settings of a submission, without the user's."""
+    executors, cores = submission.executors, submission.executor_cores
     common = {
+        "spark.app.name": submission.name,
+        "spark.executor.cores": str(cores),
+        "spark.executor.memory": submission.executor_memory,
+        "spark.driver.memory": submission.driver_memory,
+        **kerberos_settings(keytab_of(submission.principal, submission.keytab)),
         "spark.pyspark.python": CONTAINER_PYTHON,
         # Only what is shipped runs, and no packages from the home of a node's user.
         "spark.executorEnv.PYTHONNOUSERSITE": "1",
@@ -198,13 +146,16 @@ def settings(submission: Submission, python: str) -> dict[str, str]:
     }
     if not submission.in_cluster:
         common["spark.pyspark.driver.python"] = python
-    return {**common, **(_of_yarn(submission) if submission.on_yarn else {})}
+    if submission.on_yarn:
+        return {**common, **_of_yarn(submission)}
+    return {**common, "spark.cores.max": str(executors * cores)}
 
 
 def _of_yarn(submission: Submission) -> dict[str, str]:
     slots = submission.executors * submission.executor_cores
     beside_jvm = executor_overhead_mb(slots=submission.executor_cores)
     ours = {
+        "spark.executor.instances": str(submission.executors),
         # Spark's default, a tenth of the heap, is less than TensorFlow needs.
         "spark.executor.memoryOverhead": f"{beside_jvm}m",
         # A run itself decides when a worker has failed too often, however many executors it lost
@@ -212,14 +163,17 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
         # application, only ends an application whose executors never come up.
         "spark.executor.maxNumFailures": str(EXECUTOR_FAILURES * slots),
         "spark.executor.failuresValidityInterval": "1h",
-        "spark.yarn.tags": ",".join(_tags(submission)),
+        "spark.yarn.tags": submission.tag,
     }
+    if submission.queue is not None:
+        ours["spark.yarn.queue"] = submission.queue
     if not submission.in_cluster:
         return ours
     return {
         **ours,
         "spark.driver.memoryOverhead": f"{driver_overhead_mb(workers=slots)}m",
-        "spark.yarn.maxAppAttempts": str(submission.attempts),
+        # Another attempt needs a checkpoint to go on from; the user asks for it.
+        "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": CONTAINER_PYTHON,
         "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
         f"spark.yarn.appMasterEnv.{VARIABLE}": submission.backend,
@@ -229,31 +183,10 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
     }
 
 
-def _tags(submission: Submission) -> list[str]:
-    """Return what is written on the application: by what it is found, and what it needs."""
-    archive = submission.environment.rpartition("/")[2]
-    return [submission.tag, *([archive] if is_archive(archive) else [])]
-
-
 def keytab_in(settings: Mapping[str, str]) -> Keytab | None:
     """Return the keytab of a submission's own access, also one that ``--conf`` has given."""
     principal, file = (settings.get(f"spark.kerberos.{name}") for name in ("principal", "keytab"))
     return Keytab(principal, file) if principal and file else None
-
-
-def client_settings(
-    settings: Mapping[str, str], principal: str | None, keytab: str | None
-) -> dict[str, str]:
-    """Return the settings that this machine's own access to the cluster needs.
-
-    Examples
-    --------
-    >>> client_settings({"spark.kerberos.keytab": "b", "spark.ui.enabled": "false"}, "ada", "a")
-    {'spark.kerberos.principal': 'ada', 'spark.kerberos.keytab': 'b'}
-    """
-    own = ("spark.hadoop.", "spark.kerberos.")
-    named = {name: value for name, value in settings.items() if name.startswith(own)}
-    return {**kerberos_settings(keytab_of(principal, keytab)), **named}
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -74,17 +73,6 @@ def archive_name(interpreter: Interpreter, distributions: Iterable[InstalledPack
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"environment-{interpreter.version}-{digest[:16]}.tar.gz"
-
-
-def is_archive(name: str) -> bool:
-    """Tell whether a file has a name that `archive_name` gives.
-
-    Examples
-    --------
-    >>> is_archive("environment-3.11.7-0123456789abcdef.tar.gz"), is_archive("data.tar.gz")
-    (True, False)
-    """
-    return re.fullmatch(r"environment-[0-9a-z.+]+-[0-9a-f]{16}\.tar\.gz", name) is not None
 
 
 def is_included(path: PurePosixPath, pruned: Sequence[str]) -> bool:

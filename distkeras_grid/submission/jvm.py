@@ -34,12 +34,6 @@ class HadoopClient:
         self.configuration = hadoop.newConfiguration(spark)
         self.storage = Storage.of_jvm(gateway, self.configuration)
 
-    def home(self) -> str | None:
-        """Return the user's home directory in the cluster's file system; None if there is none."""
-        file_system = self.jvm.org.apache.hadoop.fs.FileSystem.get(self.configuration)
-        local = str(file_system.getScheme()) == "file"
-        return None if local else str(file_system.getHomeDirectory().toString())
-
 
 def kerberos_settings(keytab: Keytab | None) -> dict[str, str]:
     """Return the settings by which `hadoop_client` gets tickets with a keytab; none without one.

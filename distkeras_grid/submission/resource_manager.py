@@ -41,55 +41,15 @@ SILENT_SECONDS = 60.0
 SAY_SECONDS = 15.0
 SAY_WAITING_SECONDS = 4.0
 _CLUSTER = "/ws/v1/cluster"
-#: The type of the application with which a sandbox tests YARN; it is not a user's work.
-SANDBOX_CHECK = "sandbox"
 
 
 # The fields have the names in YARN's answers.
-class _App(msgspec.Struct):
-    id: str
-    user: str
-    name: str
-    queue: str
-    state: str
-    finalStatus: str
-    startedTime: int
-    finishedTime: int
-    applicationType: str = ""
-    diagnostics: str = ""
-    trackingUrl: str = ""
-    amContainerLogs: str = ""
-    runningContainers: int = 0
-    allocatedMB: int = 0
-    applicationTags: str = ""
-
-
 class _OneApp(msgspec.Struct):
-    app: _App
-
-
-class _Apps(msgspec.Struct):
-    app: list[_App] = []
-
-
-class _AppsAnswer(msgspec.Struct):
-    apps: _Apps | None = None
-
-
-class _State(msgspec.Struct):
-    state: str
+    app: Application
 
 
 class _Attempt(msgspec.Struct):
     appAttemptId: str
-
-
-class _Attempts(msgspec.Struct):
-    appAttempt: list[_Attempt] = []
-
-
-class _AttemptsAnswer(msgspec.Struct):
-    appAttempts: _Attempts | None = None
 
 
 class YarnContainer(msgspec.Struct, frozen=True):
@@ -99,8 +59,9 @@ class YarnContainer(msgspec.Struct, frozen=True):
     nodeHttpAddress: str  # Address of its node's page
 
 
-class _Containers(msgspec.Struct):
-    container: list[YarnContainer] = []
+# As ``{"apps": {"app": [...]}}``; null where there are none.
+_Apps = dict[str, dict[str, list[Application]] | None]
+_Attempts = dict[str, dict[str, list[_Attempt]] | None]
 
 
 class ResourceManager:
@@ -122,17 +83,17 @@ class ResourceManager:
     def application(self, identifier: str) -> Application:
         """Return the state of an application."""
         check_id(identifier)
-        return _application(self._ask(f"{_CLUSTER}/apps/{identifier}", _OneApp).app)
+        return self._ask(f"{_CLUSTER}/apps/{identifier}", _OneApp).app
 
-    def applications(self) -> list[Application]:
-        """Return the applications that YARN remembers, the newest first."""
-        answer = self._ask(f"{_CLUSTER}/apps", _AppsAnswer).apps or _Apps()
-        ours = [_application(app) for app in answer.app if app.applicationType != SANDBOX_CHECK]
-        return sorted(ours, key=lambda each: each.started, reverse=True)
+    def applications(self, tag: str = "") -> list[Application]:
+        """Return the applications that YARN remembers and whose tags hold a text, newest first."""
+        answer = self._ask(f"{_CLUSTER}/apps", _Apps).get("apps") or {}
+        tagged = [each for each in answer.get("app", []) if tag in each.tags]
+        return sorted(tagged, key=lambda each: each.started_ms, reverse=True)
 
     def tagged(self, tag: str) -> Application | None:
         """Return the application with a tag, None if there is none."""
-        return next((each for each in self.applications() if tag in each.tags), None)
+        return next(iter(self.applications(tag)), None)
 
     def cancel(self, identifier: str) -> Application:
         """Stop an application, and wait until it has ended; return how it ended."""
@@ -144,7 +105,9 @@ class ResourceManager:
                     f"state: {application.state}. Ask again: distkeras-grid status {identifier}."
                 )
             try:
-                self._ask(f"{_CLUSTER}/apps/{identifier}/state", _State, {"state": "KILLED"})
+                self._ask(
+                    f"{_CLUSTER}/apps/{identifier}/state", dict[str, str], {"state": "KILLED"}
+                )
             except NotAuthenticatedError as error:
                 # It shows the application, and yet may take no orders, as with a plain page on a
                 # cluster with Kerberos.
@@ -157,15 +120,13 @@ class ResourceManager:
 
     def containers(self, identifier: str) -> list[YarnContainer]:
         """Return the containers of an application that run now, in the order of their ids."""
-        attempts = self._ask(f"{_CLUSTER}/apps/{identifier}/appattempts", _AttemptsAnswer)
-        attempt_list = attempts.appAttempts.appAttempt if attempts.appAttempts else []
-        if not attempt_list:
+        path = f"{_CLUSTER}/apps/{identifier}/appattempts"
+        attempts = (self._ask(path, _Attempts).get("appAttempts") or {}).get("appAttempt")
+        if not attempts:
             return []
-        path = (
-            f"{_CLUSTER}/apps/{identifier}/appattempts/{attempt_list[-1].appAttemptId}/containers"
-        )
-        listed = self._ask(path, _Containers).container
-        return sorted(listed, key=lambda each: each.containerId)
+        path += f"/{attempts[-1].appAttemptId}/containers"
+        containers = self._ask(path, dict[str, list[YarnContainer]]).get("container", [])
+        return sorted(containers, key=lambda each: each.containerId)
 
     def fetch(self, url: str, **query: str) -> Iterator[bytes]:
         """Yield the content at an address of a node."""
@@ -288,23 +249,3 @@ def _decoded(answer: requests.Response, kind: type[T], keytab: Keytab | None) ->
         raise ClusterError(
             f"{answer.url} answers with status {answer.status_code}, not as YARN does ({error})."
         ) from error
-
-
-def _application(app: _App) -> Application:
-    return Application(
-        id=app.id,
-        name=app.name,
-        user=app.user,
-        queue=app.queue,
-        state=app.state,
-        final=app.finalStatus,
-        # -1 once it has ended.
-        containers=max(0, app.runningContainers),
-        memory_mb=max(0, app.allocatedMB),
-        diagnostics=app.diagnostics.strip(),
-        tracking_url=app.trackingUrl,
-        started=app.startedTime / 1000,
-        finished=app.finishedTime / 1000,
-        tags=tuple(filter(None, app.applicationTags.split(","))),
-        log_page=app.amContainerLogs,
-    )

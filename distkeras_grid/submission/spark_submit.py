@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,6 @@ import psutil
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import cause_and_end
 
-SAY_SECONDS = 4.0
 LOOK_SECONDS = 15.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
@@ -122,37 +120,27 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait(seconds)
 
 
-def hand_over(
-    command: Sequence[str], say: Callable[[str], object], inherited: Sequence[int] = ()
-) -> None:
-    """Run a command that ends when YARN has accepted the application.
-
-    `say`: receives a line of progress every few seconds.
-    """
-    began = last = time.monotonic()
+def hand_over(command: Sequence[str], inherited: Sequence[int] = ()) -> None:
+    """Run a command that ends when YARN has accepted the application."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=inherited
-        )
         try:
-            while process.poll() is None:
-                now = time.monotonic()
-                if now - began > SUBMIT_SECONDS:
-                    raise ClusterError(
-                        f"YARN has not accepted the application after {SUBMIT_SECONDS:.0f} s. "
-                        f"The end of what spark-submit wrote:\n{last_lines(log)}"
-                    )
-                if now - last >= SAY_SECONDS:
-                    last = now
-                    say(f"submitting: {now - began:.0f} s")
-                time.sleep(0.1)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        if process.returncode:
+            ended = subprocess.run(
+                command,
+                check=False,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                pass_fds=inherited,
+                timeout=SUBMIT_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
             raise ClusterError(
-                f"spark-submit ended with code {process.returncode}. The end of what it wrote:\n"
+                f"YARN has not accepted the application after {SUBMIT_SECONDS:.0f} s. "
+                f"The end of what spark-submit wrote:\n{last_lines(log)}"
+            ) from error
+        if ended.returncode:
+            raise ClusterError(
+                f"spark-submit ended with code {ended.returncode}. The end of what it wrote:\n"
                 f"{last_lines(log)}"
             )
 

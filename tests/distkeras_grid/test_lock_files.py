@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -93,4 +94,30 @@ def test_a_link_in_place_of_a_deleted_file_is_not_followed(
 def test_a_file_that_never_stays_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: path.unlink())
     with pytest.raises(StorageError, match=str(path)):
+        lock_file(path)
+
+
+@pytest.mark.parametrize("target", ["precious", "missing"])
+def test_a_link_is_not_followed(path: Path, target: str) -> None:
+    path.with_name("precious").touch()
+    path.symlink_to(target)
+    with pytest.raises(StorageError, match="link"):
+        lock_file(path)
+    assert not path.with_name("missing").exists()
+
+
+def test_a_pipe_is_no_lock_file(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(StorageError):
+        lock_file(path)
+
+
+def test_a_file_system_without_locks_is_a_storage_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(StorageError):
         lock_file(path)

@@ -1,4 +1,4 @@
-"""`submit --attempts`: YARN starts another driver, which goes on from a checkpoint."""
+"""More than one attempt: YARN starts another driver, which goes on from a checkpoint."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def wait_for(found: Any, process: subprocess.Popen[str]) -> Any:
 
 
 @pytest.mark.promise(
-    "driver: killed in YARN's container, `submit --attempts 2`",
+    "driver: killed in YARN's container, `spark.yarn.maxAppAttempts=2`",
     "YARN starts another one, which goes on from the checkpoint; exact.",
 )
 def test_a_killed_application_master_is_started_again_and_every_row_counts_once_an_epoch(
@@ -93,7 +93,8 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
     checkpoints = f"{ROOT}/checkpoints"
     command = (
         *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
-        *("--attempts", "2", "--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
+        *("--conf", "spark.yarn.maxAppAttempts=2"),
+        *("--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
         *("train", "--data", rows, "--model", "counting_net:build", "--features", "x"),
         *("--trainer", "DOWNPOUR", "--workers", "2", "--batch-size", str(BATCH)),
         *("--set", "communication_window=2", "--epochs", str(EPOCHS), "--output", f"{ROOT}/run"),
@@ -136,7 +137,7 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
 
 
 @pytest.mark.promise(
-    "driver: killed in YARN's container after its output is whole, `submit --attempts 2`",
+    "driver: killed in YARN's container after its output is whole, `spark.yarn.maxAppAttempts=2`",
     "YARN starts another one, which finds the run of the first and has succeeded.",
 )
 def test_an_application_master_that_dies_after_its_output_is_whole_has_succeeded(
@@ -145,7 +146,8 @@ def test_an_application_master_that_dies_after_its_output_is_whole_has_succeeded
     output, checkpoints = f"{ROOT}/whole", f"{ROOT}/whole-checkpoints"
     command = (
         *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
-        *("--attempts", "2", "--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
+        *("--conf", "spark.yarn.maxAppAttempts=2"),
+        *("--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
         # The scheme, so that a check before Spark could find the output, too.
         *("train", "--data", rows, "--model", "counting_net:build_and_linger", "--features", "x"),
         *("--trainer", "DOWNPOUR", "--workers", "2", "--batch-size", str(BATCH)),

@@ -76,7 +76,7 @@ def test_a_defect_is_one_line_with_its_traceback(capsys):
 
 
 def test_usage_errors_and_unknown_codes(capsys):
-    assert main(["evaluate", "--log-format", "json", "--no-such-flag"]) == 2
+    assert main(["evaluate", "--data", "x", "--log-format", "json", "--no-such-flag"]) == 2
     told = capsys.readouterr()
     (line,) = lines_of(told.err)
     assert line["event"] == "error"

@@ -9,47 +9,21 @@ import pytest
 from distkeras_grid import errors
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code, exit_codes_help, run_command
 
-EXPECTED = {
-    errors.GridError: 1,
-    errors.ConfigurationError: 2,
-    errors.UnknownArgumentError: 2,
-    errors.DataError: 3,
-    errors.SchemaError: 3,
-    errors.LabelError: 3,
-    errors.EmptyDataError: 3,
-    errors.SplitLeakError: 3,
-    errors.EmptySplitError: 3,
-    errors.ImageError: 3,
-    errors.AmbiguousImageError: 3,
-    errors.UnreadableImageError: 3,
-    errors.BusyError: 75,
-    errors.StorageError: 4,
-    errors.PathNotFoundError: 4,
-    errors.OutputExistsError: 4,
-    errors.NoSpaceError: 4,
-    errors.LocalDiskError: 4,
-    errors.NotAuthenticatedError: 4,
-    errors.EnvironmentMismatchError: 5,
-    errors.ClusterError: 5,
-    errors.ApplicationNotFoundError: 5,
-    errors.NotEnoughSlotsError: 5,
-    errors.StartTimeoutError: 5,
-    errors.SandboxError: 5,
-    errors.ParameterServerError: 5,
-    errors.ServerUnreachableError: 5,
-    errors.ProtocolError: 5,
-    errors.LocalProtocolError: 5,
-    errors.RemoteProtocolError: 5,
-    errors.AuthenticationError: 5,
-    errors.RefusedError: 5,
-    errors.FencedError: 5,
-    errors.NonFiniteCenterError: 6,
-    errors.ValidateError: 6,
-    errors.OutlierError: 6,
-    errors.TrainingError: 6,
-    errors.NonFiniteLossError: 6,
-    errors.WorkerFailedError: 6,
+NAMES = {
+    1: "GridError",
+    2: "ConfigurationError UnknownArgumentError",
+    3: "DataError SchemaError LabelError EmptyDataError SplitLeakError EmptySplitError ImageError "
+    "AmbiguousImageError UnreadableImageError",
+    4: "StorageError PathNotFoundError OutputExistsError NoSpaceError LocalDiskError "
+    "NotAuthenticatedError",
+    5: "EnvironmentMismatchError ClusterError ApplicationNotFoundError NotEnoughSlotsError "
+    "StartTimeoutError SandboxError ParameterServerError ServerUnreachableError ProtocolError "
+    "LocalProtocolError RemoteProtocolError AuthenticationError RefusedError FencedError",
+    6: "NonFiniteCenterError ValidateError OutlierError TrainingError NonFiniteLossError "
+    "WorkerFailedError",
+    75: "BusyError",
 }
+EXPECTED = {getattr(errors, name): code for code, text in NAMES.items() for name in text.split()}
 
 
 def raising(error):

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from distkeras_grid.cli import applications, cancel, environments, logs, status
+from distkeras_grid.cli import cancel, logs, status
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.submit import build_parser, in_client, planned
 from distkeras_grid.errors import ClusterError
@@ -20,13 +20,7 @@ from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import network
 from tests.distkeras_grid.submission.pages import FAILED, RUNNING, yarn_pages
 
-VERBS = {
-    applications: [],
-    cancel: [RUNNING],
-    environments: ["list"],
-    logs: [RUNNING],
-    status: [RUNNING],
-}
+VERBS = {cancel: [RUNNING], logs: [RUNNING], status: []}
 EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
 
 
@@ -78,22 +72,16 @@ def yarn(folder: Path, answers: dict[str, object] | None = None) -> Iterator[Non
         yield
 
 
-@pytest.mark.parametrize("verb", [applications, logs, status])
+@pytest.mark.parametrize("verb", [logs, status])
 def test_pages_are_asked_with_the_keytab(verb: ModuleType, asked: Asked, tmp_path: Path) -> None:
     with yarn(tmp_path):
         assert verb.main([*asked.flags, *VERBS[verb]]) == ExitCode.OK
     assert set(asked.pages) == {asked.keytab}
 
 
-@pytest.mark.parametrize(
-    ("verb", "words"),
-    [(logs, [FAILED]), (environments, ["list"]), (environments, ["prune"])],
-)
-def test_hadoop_s_own_clients_are_given_the_keytab(
-    verb: ModuleType, words: list[str], asked: Asked, tmp_path: Path
-) -> None:
+def test_hadoop_s_own_client_is_given_the_keytab(asked: Asked, tmp_path: Path) -> None:
     with yarn(tmp_path):
-        assert verb.main([*words, *asked.flags]) == ExitCode.CLUSTER
+        assert logs.main([FAILED, *asked.flags]) == ExitCode.CLUSTER
     assert asked.clients == [asked.settings]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 from distkeras_grid.cli.common_options import run
 from distkeras_grid.cli.lock import descriptors, hold_lock
-from distkeras_grid.errors import BusyError, StorageError
+from distkeras_grid.errors import BusyError
 
 HOLDER = """
 import subprocess, sys
@@ -64,30 +63,9 @@ def test_it_is_free_after_an_error_and_the_file_keeps_its_content(path):
     assert Path(path).read_text() == "of somebody else"
 
 
-def test_a_lock_that_cannot_be_opened_is_a_storage_error(tmp_path):
-    missing = str(tmp_path / "no" / "lock")
-    with pytest.raises(StorageError, match="No such file"):
-        hold_lock(missing).__enter__()
-    assert run("train", lambda _: 0, ["--lock", missing]) == 4
-
-
-def test_a_link_is_not_followed(tmp_path, path):
-    target = tmp_path / "precious"
-    target.write_text("")
-    os.symlink(target, path)
-    with pytest.raises(StorageError, match="link"):
-        hold_lock(path).__enter__()
-    os.unlink(path)
-    os.symlink(tmp_path / "made", path)
-    with pytest.raises(StorageError, match="link"):
-        hold_lock(path).__enter__()
-    assert not (tmp_path / "made").exists()
-
-
-def test_a_pipe_is_no_lock_file(path):
-    os.mkfifo(path)
-    with pytest.raises(StorageError):
-        hold_lock(path).__enter__()
+def test_a_lock_that_cannot_be_opened_is_a_storage_error(tmp_path, capsys):
+    assert run("train", lambda _: 0, ["--lock", str(tmp_path / "no" / "lock")]) == 4
+    assert capsys.readouterr().err.startswith("StorageError: ")
 
 
 # The driver runs here, or is being handed over to YARN.
@@ -105,7 +83,7 @@ with hold_lock(sys.argv[1]):
 
 @pytest.mark.parametrize(
     "call",
-    ["follow(command, descriptors())", "hand_over(command, print, descriptors())"],
+    ["follow(command, descriptors())", "hand_over(command, descriptors())"],
 )
 def test_work_that_was_given_the_lock_keeps_it_when_the_command_is_killed(path, call):
     told = Path(path + ".child")
@@ -127,14 +105,3 @@ def test_work_that_was_given_the_lock_keeps_it_when_the_command_is_killed(path, 
             except BusyError:
                 time.sleep(0.05)
         pytest.fail("the lock stayed")
-
-
-def test_a_file_system_without_locks_is_a_storage_error(path, monkeypatch):
-    import fcntl
-
-    def without_locks(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", without_locks)
-    with pytest.raises(StorageError):
-        hold_lock(path).__enter__()

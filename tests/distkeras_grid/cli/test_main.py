@@ -73,7 +73,7 @@ def test_each_flag_is_explained(verb):
 
 @pytest.mark.parametrize("name", VERBS)
 def test_each_verb_is_there(name):
-    assert callable(VERBS[name].command())
+    assert callable(VERBS[name].load().main)
 
 
 @pytest.mark.parametrize("verb", ["train", "submit", "put", "doctor"])

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli import model_functions
-from distkeras_grid.cli.model_functions import check_function, load_function
+from distkeras_grid.cli.model_functions import load_function
 from distkeras_grid.errors import ConfigurationError
 
 
@@ -23,7 +22,6 @@ def here(tmp_path, monkeypatch):
         "my_package/__init__.py": "",
         "my_package/nets.py": net,
         "my_space/nets.py": net,
-        "my_slow.py": "import time\ntime.sleep(60)\n",
     }.items():
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text(text)
@@ -48,8 +46,3 @@ def test_a_function_beside_the_user_is_found(here, source):
 def test_a_misspelt_function_is_refused(here, source):
     with pytest.raises(ConfigurationError, match="--model"):
         load_function(source)
-
-
-def test_a_module_that_takes_long_is_left_to_the_driver(here, monkeypatch):
-    monkeypatch.setattr(model_functions, "IMPORT_SECONDS", 0.1)
-    check_function("my_slow:net", [Path.cwd()], "here", whole=True)

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli import du, get, ls, mkdir, put, rm
+from distkeras_grid.cli import get, ls, put, rm
+from distkeras_grid.cli.console import print_table
 from distkeras_grid.webhdfs.connection import FileStatus
 from distkeras_grid.webhdfs.transfers import TransferResult
 
-COMMANDS = {"put": put, "get": get, "ls": ls, "du": du, "mkdir": mkdir, "rm": rm}
+COMMANDS = {"put": put, "get": get, "ls": ls, "rm": rm}
 ARGUMENTS = {
     "put": ["a.tif", "/raw"],
     "get": ["/raw", "."],
-    **{verb: ["/raw"] for verb in ("ls", "du", "mkdir", "rm")},
+    **{verb: ["/raw"] for verb in ("ls", "rm")},
 }
 
 
@@ -87,20 +88,21 @@ def test_the_last_line(done: TransferResult, told: str) -> None:
 
 
 def test_a_listing_stands_in_columns_and_no_name_breaks_its_line(
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     common = {"modified": 0.0, "opaque": False}
-    lines = ls.format_listing(
-        [
-            FileStatus("/raw/a b", True, 0, permission="1777", owner="ada", group="lab", **common),
-            FileStatus("/raw/x\ny", False, 1234, permission="640", owner="b", group="c", **common),
-        ]
-    )
+    entries = [
+        FileStatus("/raw/a b", True, 0, permission="1777", owner="ada", group="lab", **common),
+        FileStatus("/raw/x\ny", False, 1234, permission="640", owner="b", group="c", **common),
+    ]
+    print_table(ls.rows(entries))
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("drwxrwxrwt  ada  lab     0  19")  # 1970, or 1969 west of London
     assert lines[1].startswith("-rw-r-----  b    c    1234  19")
     assert lines[0].endswith("  /raw/a b")
     assert lines[1].endswith("  /raw/x\\ny")
-    assert ls.format_listing([]) == []
+    print_table([])
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

@@ -1,16 +1,18 @@
-"""`distkeras-grid status` and `cancel`: what is refused, and how an application is told."""
+"""`distkeras-grid status`, `cancel` and `logs`: what is refused, and what is shown."""
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
 
 from distkeras_grid.cli import cancel, logs, status
 from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.main import main as grid
 from distkeras_grid.sandbox.configuration import render_site
 from distkeras_grid.submission.applications import Application
-from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, yarn_pages
+from tests.distkeras_grid.submission.pages import FAILED, RUNNING, yarn_pages
 
 
 @pytest.mark.parametrize("main", [status.main, cancel.main, logs.main])
@@ -29,14 +31,14 @@ def test_without_the_cluster_s_configuration(main, capsys, monkeypatch):
 
 def test_an_application_in_words():
     application = Application(
-        *("application_17_0001", "a job", "me", "nightly", "FINISHED", "FAILED"),
-        *(0, 0, "", "http://host/", 1.0, 0.0),
+        **{"id": "application_17_0001", "name": "a job", "user": "me", "queue": "nightly"},
+        **{"state": "FINISHED", "final": "FAILED", "started_ms": 1000, "finished_ms": 0},
     )
-    told = status.describe(application).splitlines()
-    assert told[0].split(maxsplit=1) == ["application", "application_17_0001 (a job)"]
-    assert told[2].split(maxsplit=1) == ["state", "FINISHED, FAILED"]
-    assert not any(line.startswith("finished") for line in told)
-    assert told[4].split()[1].startswith("1970-01-01")
+    lines = status.describe(application).splitlines()
+    assert lines[0].split(maxsplit=1) == ["application", "application_17_0001 (a job)"]
+    assert lines[2].split(maxsplit=1) == ["state", "FINISHED, FAILED"]
+    assert not any(line.startswith(("finished", "uses")) for line in lines)
+    assert lines[3].split()[1].startswith("1970-01-01")
 
 
 def test_it_is_told_over_http_at_once_with_the_exit_code_of_the_program(
@@ -50,6 +52,15 @@ def test_it_is_told_over_http_at_once_with_the_exit_code_of_the_program(
         assert status.main([FAILED]) == ExitCode.CLUSTER
         assert f"why\nwhat it wrote: distkeras-grid logs {FAILED}\n" in capsys.readouterr().err
         assert status.main(["application_1_0001"]) == ExitCode.CLUSTER
+        capsys.readouterr()
+        assert status.main([]) == ExitCode.OK
+        head, first, second = capsys.readouterr().out.splitlines()
+        assert head.split()[:3] == ["id", "state", "queue"]
+        assert first.split()[:4] == [RUNNING, "RUNNING", "root.nightly", "me"]
+        assert second.split()[:2] == [FAILED, "FAILED"]
+        assert grid(["status", "--log-format", "json"]) == ExitCode.OK
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [each["id"] for each in last["applications"]] == [RUNNING, FAILED]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +68,7 @@ def test_it_is_told_over_http_at_once_with_the_exit_code_of_the_program(
     [
         ([], ["c"]),
         (["--lines", "0"], ["a", "b", "c"]),
-        (["--list"], ["stdout", "x"]),
-        (["--driver", "--file", "stdout"], ["c"]),
+        (["--driver"], ["c"]),
     ],
 )
 def test_what_one_that_runs_has_written(flags, told, tmp_path, capsys, monkeypatch):
@@ -71,9 +81,6 @@ def test_what_one_that_runs_has_written(flags, told, tmp_path, capsys, monkeypat
         shown = [line for line in lines if line and not line.startswith("==")]
         assert [line.split()[-1] for line in shown] == told
         assert logs.main([RUNNING, "--container", "000009"]) == ExitCode.STORAGE
-        assert logs.main([RUNNING, "--output", str(tmp_path / "o")]) == ExitCode.OK
-        assert (tmp_path / "o" / MASTER / "stdout").read_text() == "a\nb\nc\n"
-        assert logs.main([RUNNING, "--output", str(tmp_path / "o")]) == ExitCode.STORAGE
 
 
 def test_a_resource_manager_that_is_not_there_is_told(tmp_path, capsys, monkeypatch):

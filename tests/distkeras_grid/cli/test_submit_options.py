@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zipfile
 from contextlib import nullcontext
 
 import pytest
@@ -13,7 +12,6 @@ from distkeras_grid.cli.submit import build_parser, check_job, planned
 from distkeras_grid.cli.submit_options import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import (
-    ConfigurationError,
     NotEnoughSlotsError,
     OutputExistsError,
     PathNotFoundError,
@@ -22,22 +20,15 @@ from distkeras_grid.errors import (
 CLUSTER = ("--deploy-mode", "cluster")
 STANDALONE = ("--master", "spark://host:7077")
 DATA = ("--data", "hdfs:///tiles")
-TRAIN = ("train", *DATA, "--output", "hdfs:///runs/first", "--model")
+TRAIN = ("train", *DATA, "--output", "hdfs:///runs/first", "--model", "nets:net")
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A folder with modules and files, on a machine that knows no cluster."""
+    """A folder with a run, on a machine that knows no cluster."""
     monkeypatch.chdir(tmp_path)
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "beside.py").write_text("def net(): pass\n")
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "sent.py").write_text("def net(): pass\n")
-    (tmp_path / "lib" / "unsent.py").write_text("def net(): pass\n")
-    with zipfile.ZipFile(tmp_path / "lib" / "packed.zip", "w") as archive:
-        archive.writestr("zipped/__init__.py", "")
-        archive.writestr("zipped/nets.py", "def net(): pass\n")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     return tmp_path
@@ -60,45 +51,6 @@ def check(*arguments):
 
 def driver(*arguments):
     return SubmittedDriver(planned(build_parser().parse_args([*arguments, "compact", *DATA])))
-
-
-@pytest.mark.parametrize(
-    "source", ["beside:net", "sent:net", "zipped.nets:net", "zipped:nets", "json:dumps"]
-)
-@pytest.mark.parametrize("mode", ["client", "cluster"])
-def test_a_function_is_looked_up_in_what_goes_with_the_job(source, mode):
-    sent = ("--py-files", "lib/sent.py,lib/packed.zip", "--deploy-mode", mode)
-    # In a container the current directory is another one; and a package binds its modules only
-    # when it is imported.
-    missing = source == "zipped:nets" or (source == "beside:net" and mode == "cluster")
-    with pytest.raises(ConfigurationError) if missing else nullcontext():
-        check(*sent, *TRAIN, source)
-
-
-@pytest.mark.parametrize(
-    "source", ["sent:nett", "zipped.nets:nett", "unsent:net", "lib.unsent:nett"]
-)
-@pytest.mark.parametrize("mode", ["client", "cluster"])
-def test_a_function_that_the_driver_will_not_find_is_refused(source, mode):
-    sent = ("--py-files", "lib/sent.py,lib/packed.zip", "--deploy-mode", mode)
-    with pytest.raises(ConfigurationError):
-        check(*sent, *TRAIN, source)
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--py-files", "hdfs:///code.zip"),
-        ("--environment", "hdfs:///e.tar.gz", *CLUSTER),
-        ("--conf", "spark.yarn.dist.files=mine.py"),
-        ("--conf", "spark.yarn.appMasterEnv.PYTHONPATH=/opt/code", *CLUSTER),
-    ],
-)
-def test_what_else_may_reach_the_driver_is_left_to_it(more):
-    check(*more, *TRAIN, "elsewhere:net")
-    # In what is here a misspelt name is one, nevertheless.
-    with pytest.raises(ConfigurationError):
-        check(*more, "--py-files", "lib/sent.py", *TRAIN, "sent:nett")
 
 
 def test_files_of_a_containers_host_are_not_looked_for_here(configured):
@@ -173,7 +125,7 @@ def test_without_hadoops_configuration_a_path_is_of_this_machine(monkeypatch):
 def test_a_submission_has_a_slot_for_each_worker(flags, slots):
     (place,) = {driver(*flags).slots(None), driver(*flags).slots("local[64]")}
     assert place == slots
-    train = (*flags, "--py-files", "lib/sent.py", *TRAIN, "sent:net", "--workers")
+    train = (*flags, *TRAIN, "--workers")
     if slots is None:
         check(*train, "100")
     else:
@@ -193,7 +145,7 @@ def test_a_submission_has_a_slot_for_each_worker(flags, slots):
     ],
 )
 def test_workers_without_rounds_may_wait_for_a_slot(trainer, waits):
-    train = ("--py-files", "lib/sent.py", *TRAIN, "sent:net", "--trainer", trainer)
+    train = (*TRAIN, "--trainer", trainer)
     with nullcontext() if waits else pytest.raises(NotEnoughSlotsError):
         check(*train, "--workers", "3")
 

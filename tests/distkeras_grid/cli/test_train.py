@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from distkeras_grid.cli.train import (
     build_parser,
     call_model_function,
     check_local_sets,
-    check_space,
     class_weight,
     load_model,
     local_sets,
@@ -151,28 +149,6 @@ def test_several_columns_are_named_in_the_order_of_the_model():
 def test_the_same_argument_as_flag_and_as_setting_is_refused():
     with pytest.raises(ConfigurationError, match=r"--batch-size and --set batch_size=\.\.\."):
         arguments_of("--batch-size", "4", "--set", "batch_size=8")
-
-
-@pytest.mark.parametrize(
-    ("free", "local", "told"),
-    [
-        (1199, 1200, r"0\.0012 MB.* 0\.0012 MB free in --output far"),
-        (1200, 1199, r"free in the directory of temporary files"),
-        (1200, 1200, None),
-    ],
-)
-def test_a_model_that_could_not_be_saved_is_not_trained(monkeypatch, free, local, told):
-    """100 weights, each saved with two numbers of the optimizer."""
-    model = SimpleNamespace(
-        variables=[SimpleNamespace(shape=(9, 10)), SimpleNamespace(shape=(10,))]
-    )
-    storage = SimpleNamespace(free_space={"far": free}.get)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=local))
-    if told is None:
-        check_space(storage, "far", model)
-    else:
-        with pytest.raises(NoSpaceError, match=told):
-            check_space(storage, "far", model)
 
 
 def test_a_model_function_gets_what_it_takes_of_shape_and_classes():

@@ -183,17 +183,3 @@ def test_tasks_that_share_a_model_are_counted_as_many_as_an_executor_runs():
         (found,) = check_containers({}.get, "yarn", model, slots=slots, workers=1, tasks=4)
         needed = executor_overhead_mb(model, running)
         assert f"spark.executor.memoryOverhead={needed}m" in found.text
-
-
-def test_arrays_of_a_shared_model_count_for_each_task():
-    """What a device holds of the layers that it divides can be more than all weights."""
-    size = dataclasses.replace(SMALL, part_bytes=1000 * MB)
-    assert size.worker_mb == SMALL.worker_mb + 1000
-    assert executor_overhead_mb(size, 2) >= executor_overhead_mb(SMALL, 2) + 2000 - 64
-    (found,) = check_containers({}.get, "yarn", size, slots=2, workers=1, tasks=2)
-    assert found.level is CheckLevel.BAD
-    assert "arrays of a batch 1e+03" in found.text
-    assert (
-        "arrays of a batch"
-        not in check_containers({}.get, "yarn", SMALL, slots=2, workers=1)[0].text
-    )

@@ -33,6 +33,7 @@ def app(identifier: str, **more: Any) -> dict[str, Any]:
         "finishedTime": 0,
         "runningContainers": 3,
         "allocatedMB": 2048,
+        "applicationTags": "distkeras-grid-0,mine",
         **more,
     }
 
@@ -41,7 +42,7 @@ def pages(node: str) -> dict[str, Any]:
     """What each path answers; `node` is the address of a node's pages."""
     ended = {"runningContainers": -1, "allocatedMB": -1}
     apps = [
-        app("application_17_0001", applicationType="sandbox", state="FAILED"),
+        app("application_17_0001", applicationTags="", state="FAILED"),
         app(FAILED, state="FINISHED", finalStatus="FAILED", diagnostics="why\n", **ended),
         app(RUNNING),
     ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
 from distkeras_grid.submission import resource_manager
@@ -24,10 +23,8 @@ RUNNING = Application(
     final="UNDEFINED",
     containers=3,
     memory_mb=2048,
-    diagnostics="",
-    tracking_url="http://host/",
-    started=1.0,
-    finished=0.0,
+    started_ms=1000,
+    finished_ms=0,
 )
 
 

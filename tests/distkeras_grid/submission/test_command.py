@@ -35,27 +35,20 @@ def conf(command: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in given)
 
 
-def flags(command: list[str]) -> dict[str, str]:
-    return {
-        flag: value
-        for flag, value in pairwise(command)
-        if flag.startswith("--") and flag != "--conf"
-    }
-
-
 def test_client_mode_on_yarn_as_a_whole():
     assert words() == [
         *("spark-submit", "--master", "yarn", "--deploy-mode", "client"),
-        *("--name", "a job", "--num-executors", "2", "--executor-cores", "1"),
-        *("--executor-memory", "1g", "--driver-memory", "1g"),
         *("--archives", "hdfs:///e/environment-1.tar.gz#environment"),
         *("--py-files", "package.zip,nets.py"),
+        *("--conf", "spark.app.name=a job", "--conf", "spark.executor.cores=1"),
+        *("--conf", "spark.executor.memory=1g", "--conf", "spark.driver.memory=1g"),
         *("--conf", "spark.pyspark.python=./environment/bin/python"),
         *("--conf", "spark.executorEnv.PYTHONNOUSERSITE=1"),
         *("--conf", "spark.executorEnv.KERAS_BACKEND=tensorflow"),
         *("--conf", "spark.executorEnv.LC_ALL=C.UTF-8"),
         *("--conf", "spark.dynamicAllocation.enabled=false"),
         *("--conf", "spark.pyspark.driver.python=/here/python"),
+        *("--conf", "spark.executor.instances=2"),
         *("--conf", f"spark.executor.memoryOverhead={executor_overhead_mb()}m"),
         *("--conf", "spark.executor.maxNumFailures=200"),
         *("--conf", "spark.executor.failuresValidityInterval=1h"),
@@ -89,43 +82,32 @@ def test_spark_forgets_lost_executors_so_that_the_run_itself_counts():
     assert int(settings["spark.executor.maxNumFailures"]) >= 6 * 100
 
 
-@pytest.mark.parametrize("flag", [["--checkpoint-dir", "/c"], ["--checkpoint-dir=/c"]])
-def test_a_driver_that_goes_on_from_checkpoints_may_have_more_attempts(flag: list[str]):
-    settings = conf(words(deploy_mode="cluster", attempts=3, arguments=["train", *flag]))
-    assert settings["spark.yarn.maxAppAttempts"] == "3"
-
-
 def test_a_standalone_cluster_knows_nothing_of_yarn():
     command = words(master="spark://host:7077", executors=3, executor_cores=2)
     assert not any("yarn" in word or "Overhead" in word for word in command)
-    assert flags(command)["--total-executor-cores"] == "6"
-    assert "--num-executors" not in command
+    assert conf(command)["spark.cores.max"] == "6"
     assert conf(command)["spark.pyspark.python"] == "./environment/bin/python"
 
 
-def test_what_the_user_sets_wins_over_settings_and_over_flags():
-    command = words(
-        settings={
-            "spark.executor.memoryOverhead": "2g",
-            "spark.executor.instances": "7",
-            "spark.app.name": "mine",
-            "spark.ui.enabled": "false",
-        }
-    )
-    settings = conf(command)
-    assert settings["spark.executor.memoryOverhead"] == "2g"
-    assert settings["spark.ui.enabled"] == "false"
-    assert "--num-executors" not in command
-    assert "--name" not in command
+def test_what_the_user_sets_wins():
+    given = {
+        "spark.executor.memoryOverhead": "2g",
+        "spark.executor.instances": "7",
+        "spark.app.name": "mine",
+        "spark.yarn.maxAppAttempts": "3",
+    }
+    assert given.items() <= conf(words(deploy_mode="cluster", settings=given)).items()
 
 
 def test_queue_and_kerberos_are_passed_on():
-    told = flags(words(queue="nightly", principal="me@REALM", keytab="/me.keytab"))
-    assert (told["--queue"], told["--principal"], told["--keytab"]) == (
-        *("nightly", "me@REALM"),
-        "/me.keytab",
-    )
-    assert not {"--queue", "--principal", "--keytab"} & set(words())
+    given = {
+        "spark.yarn.queue": "nightly",
+        "spark.kerberos.principal": "me@REALM",
+        "spark.kerberos.keytab": "/me.keytab",
+    }
+    found = conf(words(queue="nightly", principal="me@REALM", keytab="/me.keytab"))
+    assert given.items() <= found.items()
+    assert not given.keys() & conf(words()).keys()
 
 
 @pytest.mark.parametrize(
@@ -135,12 +117,6 @@ def test_queue_and_kerberos_are_passed_on():
         ({"master": "spark://h:1", "deploy_mode": "cluster"}, "Leave out --deploy-mode cluster"),
         ({"executors": 0}, "--executors must be at least 1. Received: 0"),
         ({"executor_cores": -1}, "--executor-cores must be at least 1"),
-        ({"attempts": 0, "deploy_mode": "cluster"}, "--attempts must be at least 1. Received: 0"),
-        ({"attempts": 2, "arguments": ["--checkpoint-dir=/c"]}, "--deploy-mode cluster"),
-        (
-            {"attempts": 2, "deploy_mode": "cluster", "arguments": ["--checkpoint-dirs=/c"]},
-            "--attempts 2 without --checkpoint-dir",
-        ),
         ({"executor_memory": "512"}, "--executor-memory must be a size such as 512m or 2g"),
         ({"driver_memory": "0g"}, "--driver-memory must be a size"),
         ({"principal": "me"}, "--principal and --keytab go together"),

@@ -12,7 +12,7 @@ import pytest
 
 from distkeras_grid import fsync
 from distkeras_grid.errors import StorageError
-from distkeras_grid.submission.package import package_folders, package_zip, write_package
+from distkeras_grid.submission.package import package_zip, write_package
 
 
 def test_the_project_runs_from_its_zip_file_alone(tmp_path: Path):
@@ -84,10 +84,6 @@ def test_the_same_sources_give_the_same_bytes(tmp_path: Path):
     assert package_zip({"one": source}) == before
     (source / "a.py").write_text("2")
     assert package_zip({"one": source}) != before
-
-
-def test_both_packages_are_found():
-    assert set(package_folders()) == {"distkeras_grid", "data_prep"}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path):

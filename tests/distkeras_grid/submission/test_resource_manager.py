@@ -43,13 +43,14 @@ def nobody() -> Iterator[str]:
 def test_an_application_that_has_failed(page: str):
     with manager_at(page) as manager:
         found = manager.application(FAILED)
-    assert (found.state, found.final, found.diagnostics) == ("FINISHED", "FAILED", "why")
-    assert (found.containers, found.memory_mb, found.started) == (0, 0, 2.0)
+    assert (found.state, found.final, found.diagnostics) == ("FINISHED", "FAILED", "why\n")
+    assert (found.containers, found.memory_mb, found.started_ms) == (-1, -1, 2000)
 
 
-def test_the_list_begins_with_the_newest_and_leaves_out_the_sandbox_s_own(page: str):
+def test_the_list_begins_with_the_newest_and_can_be_that_of_a_tag(page: str):
     with manager_at(page) as manager:
-        assert [each.id for each in manager.applications()] == [RUNNING, FAILED]
+        assert [each.id for each in manager.applications("distkeras-grid-")] == [RUNNING, FAILED]
+        assert len(manager.applications()) == 3
 
 
 def test_what_yarn_does_not_know_and_what_is_no_id(page: str):

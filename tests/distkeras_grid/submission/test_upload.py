@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
 from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission import upload
-from distkeras_grid.submission.archive import (
-    Environment,
-    digest_beside,
-    is_as_packed,
-    sha256_line,
-)
+from distkeras_grid.submission.archive import Environment, is_packed
 from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import this_interpreter
-from distkeras_grid.submission.upload import FOLDER, archive_place, check, check_own, place
+from distkeras_grid.submission.upload import FOLDER, archive_place, check, place
 
 
 @pytest.fixture
@@ -35,8 +27,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     made.archive().write_bytes(b"archive" * 100)
     made.archive().parent.chmod(0o755)
     made.archive().chmod(0o644)
-    digest_beside(made.archive()).write_text(sha256_line(made.archive(), made.name))
-    digest_beside(made.archive()).chmod(0o644)
     return made
 
 
@@ -68,75 +58,22 @@ def test_it_is_uploaded_once_and_open_to_all(spark, environment: Environment, tm
     assert said[-1] == f"the environment has been uploaded before: {uri}"
 
 
-def test_one_that_was_changed_here_is_not_as_packed(environment: Environment):
-    assert is_as_packed(environment.archive())
-    environment.archive().write_bytes(b"another")
-    assert not is_as_packed(environment.archive())
-    digest_beside(environment.archive()).unlink()
-    assert not is_as_packed(environment.archive())
-
-
-class Noted:
-    """A storage with an archive of this user's, and what is noted beside it."""
-
-    def __init__(self, noted: str) -> None:
-        self.noted = noted
-
-    def access(self, _: str) -> SimpleNamespace:
-        return SimpleNamespace(mode=0o755, owner="me")
-
-    def user(self) -> str:
-        return "me"
-
-    def exists(self, _: str) -> bool:
-        return True
-
-    def read_text(self, _: str) -> str:
-        return self.noted
-
-    def sha256(self, _: str) -> str:
-        return "0" * 64
-
-
-@pytest.mark.parametrize("noted", ["", "\n", "1 archive"])
-def test_an_archive_beside_which_nothing_is_noted_is_refused(noted: str):
-    """Where there was no room for its SHA-256; it was an IndexError."""
-    with pytest.raises(StorageError, match="SHA-256"):
-        check("hdfs:///envs/a", Noted(noted))  # type: ignore[arg-type]
-
-
-def test_one_that_others_may_have_changed_here_is_packed_anew(
+def test_one_that_others_may_change_here_is_packed_anew(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ):
-    """Both files of a pair may be another user's, or have been written by one."""
     archive = environment.archive()
-    for path in (archive, digest_beside(archive), archive.parent):
+    for path in (archive, archive.parent):
         former = path.stat().st_mode
         path.chmod(former | 0o020)
-        assert not is_as_packed(archive)
+        assert not is_packed(archive)
         path.chmod(former)
-    assert is_as_packed(archive)
+    assert is_packed(archive)
     monkeypatch.setattr("os.geteuid", lambda: 999_999)
-    assert not is_as_packed(archive)
-
-
-def test_what_cannot_be_read_here_is_packed_anew(
-    environment: Environment, monkeypatch: pytest.MonkeyPatch
-):
-    """Another user may have written the file for nobody else to read."""
-    beside = digest_beside(environment.archive())
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "denied")))
-        assert not is_as_packed(environment.archive())
-    beside.unlink()
-    beside.mkdir()
-    assert not is_as_packed(environment.archive())
+    assert not is_packed(archive)
 
 
 @pytest.mark.spark
-def test_what_others_changed_or_may_change_is_refused(
-    spark, environment: Environment, tmp_path: Path
-):
+def test_what_others_may_change_is_refused(spark, environment: Environment, tmp_path: Path):
     uri = archive_place(environment, (tmp_path / "envs").as_uri(), None)
     storage = Storage(spark)
     place(environment, uri, storage, lambda _: None)
@@ -152,12 +89,10 @@ def test_what_others_changed_or_may_change_is_refused(
     archive.parent.chmod(0o1777)
     check(uri, storage)
     archive.parent.chmod(0o755)
-    archive.write_bytes(b"another")
-    with pytest.raises(StorageError, match="SHA-256"):
-        place(environment, uri, storage, lambda _: None)
-    digest_beside(archive).unlink()
-    with pytest.raises(StorageError, match="nothing"):
-        check(uri, storage)
+    # Without a scheme it is a file of this machine.
+    check(str(archive), storage)
+    with pytest.raises(PathNotFoundError):
+        check(str(archive.parent / "none.tar.gz"), storage)
 
 
 @pytest.mark.spark
@@ -169,47 +104,13 @@ def test_another_submission_may_be_first(
 
         def make_public_dirs(self, uri: str, levels: int) -> None:
             super().make_public_dirs(uri, levels)
-            self.write_bytes(f"{uri}/{environment.name}", theirs.pop(0))
+            self.write_bytes(f"{uri}/{environment.name}", b"theirs")
 
     uri = archive_place(environment, (tmp_path / "envs").as_uri(), None)
     said: list[str] = []
-    same = environment.archive().read_bytes()
-    theirs = [b"another", same]
-    with pytest.raises(StorageError, match="SHA-256"):
-        place(environment, uri, Late(spark), said.append)
-    # What runs is not what was packed, and it is not overwritten either.
-    assert (tmp_path / "envs" / environment.name).read_bytes() == b"another"
-    shutil.rmtree(tmp_path / "envs")
     place(environment, uri, Late(spark), said.append)
     assert said[-1] == "another submission was first to upload it"
-    assert (tmp_path / "envs" / environment.name).read_bytes() == same
-    assert theirs == []
-
-
-@pytest.mark.spark
-def test_an_archive_of_ones_own_is_checked_as_far_as_it_can_be(
-    spark, environment: Environment, tmp_path: Path
-):
-    """Who packed it otherwise need not have noted a SHA-256; one that is noted must be right."""
-    folder = tmp_path / "mine"
-    folder.mkdir(mode=0o755)
-    archive = folder / "packed by conda.tar.gz"
-    archive.write_bytes(b"archive")
-    archive.chmod(0o644)
-    storage = Storage(spark)
-    for uri in (str(archive), f"file://{archive}"):
-        check_own(uri, storage)
-        digest_beside(archive).write_text(sha256_line(archive, archive.name))
-        check_own(uri, storage)
-        digest_beside(archive).write_text("0" * 64)
-        with pytest.raises(StorageError, match="SHA-256"):
-            check_own(uri, storage)
-        digest_beside(archive).unlink()
-    folder.chmod(0o777)
-    with pytest.raises(StorageError, match="mode"):
-        check_own(str(archive), storage)
-    with pytest.raises(PathNotFoundError):
-        check_own(str(folder / "none.tar.gz"), storage)
+    assert (tmp_path / "envs" / environment.name).read_bytes() == b"theirs"
 
 
 @pytest.mark.spark
