@@ -49,7 +49,6 @@ from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.server_events import DRIVER, ReceivedMessage
 from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
-from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpoint_writer import SavedDriver
 from distkeras_grid.worker.worker_state import WorkerState
@@ -67,8 +66,7 @@ SECTIONS = {
     PayloadKind.FILE: bytes(1),
 }
 GENERATION = DriverEpoch(3, Driver("application_17_0001", attempt=2), "token")
-DAEMON = Daemon("namenode", 2**22 + 1, "boot 17", "/logs/namenode.log")
-SANDBOX = SandboxState(Ports(*range(20000, 20007)), 1, 1024, 8, (DAEMON,))
+SANDBOX = SandboxState(Ports(*range(20000, 20007)), 1, 1024)
 FIELD = Field("image", (32, 32, 1), classes=("a",))
 
 
@@ -341,8 +339,7 @@ def stored_targets() -> list[Target]:
 
 
 def _sandbox(text: str) -> object:
-    """What a process is asked by its number, as `sandbox status` does."""
-    return [daemon.process() for daemon in SandboxState.from_json(text).daemons]
+    return SandboxState.from_json(text).names
 
 
 def _metadata(data: bytes) -> object:

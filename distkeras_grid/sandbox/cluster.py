@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import getpass
+import itertools
 import json
 import os
 import random
@@ -11,16 +11,18 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Set
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
+import psutil
+import requests
 
 from distkeras_grid import fsync
 from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
@@ -28,14 +30,11 @@ from distkeras_grid.lock_files import lock_file
 from distkeras_grid.sandbox import configuration, daemons, readiness
 from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.configuration import HOST, Ports, SandboxLayout
-from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.sandbox.readiness import WebUI
 
 # Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
 START_SECONDS = 300.0
 LOOPBACK = "127.0.0.1"
-#: In the order in which they start.
-KINDS = ("namenode", "datanode", "resourcemanager", "nodemanager")
 FORMAT = ("-format", "-nonInteractive", "-force")
 
 
@@ -44,11 +43,15 @@ class SandboxState:
     """The content of ``sandbox.json``, from which a sandbox is found and started again."""
 
     ports: Ports  # They stay the same as long as the data do: paths name them
-    # datanodes and memory_mb and cores: As for `Sandbox`
-    datanodes: Annotated[int, msgspec.Meta(ge=1)]
+    # datanodes and memory_mb: As for `Sandbox`
+    datanodes: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     memory_mb: int
-    cores: int
-    daemons: tuple[Daemon, ...] = ()  # Started and not stopped
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the daemons, in the order in which they start."""
+        datanodes = [f"datanode-{number}" for number in range(self.datanodes)]
+        return ["namenode", *datanodes, "resourcemanager", "nodemanager"]
 
     def to_json(self) -> str:
         """Return it as JSON."""
@@ -75,12 +78,12 @@ class Sandbox:
     folder : path, optional
         Keeps data, configuration and logs, also after a stop. By default a new one, which goes
         when the sandbox stops.
-    datanodes : int, default 1
-        DataNodes; a block has as many copies, up to three.
+    datanodes : int, optional
+        DataNodes; a block has as many copies, up to three. By default as many as the folder had at
+        its last start, or 1.
     memory_mb : int, optional
-        What YARN may hand out, in megabytes; default half of this machine's memory.
-    cores : int, optional
-        Virtual cores that YARN may hand out; default 8. YARN's scheduler counts memory only.
+        What YARN may hand out, in megabytes; by default what it was at the last start, or half of
+        this machine's memory.
     say : callable, optional
         Is told what goes on.
 
@@ -100,22 +103,21 @@ class Sandbox:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        datanodes: int = 1,
+        datanodes: int | None = None,
         memory_mb: int | None = None,
-        cores: int = 8,
         say: Callable[[str], object] | None = None,
     ) -> None:
-        if datanodes < 1:
+        if datanodes is not None and datanodes < 1:
             raise ConfigurationError(f"datanodes must be at least 1. Received: {datanodes}.")
-        memory_mb = memory_mb or configuration.default_memory_mb()
-        if memory_mb < 1024:
+        if memory_mb is not None and memory_mb < 1024:
             raise ConfigurationError(
                 f"memory_mb must be at least 1024, or Spark does not run. Received: {memory_mb}."
             )
         self._temporary = folder is None
         root = tempfile.mkdtemp(prefix="sandbox-") if folder is None else folder
         self.layout = SandboxLayout(Path(root).resolve())
-        self._wanted = (datanodes, memory_mb, cores)
+        self._datanodes = datanodes
+        self._memory_mb = memory_mb
         self._say = say or (lambda _: None)
 
     def __enter__(self) -> Self:
@@ -167,7 +169,7 @@ class Sandbox:
         return configuration.environment(self.layout)
 
     def start(self) -> None:
-        """Start all daemons, and wait until a file was kept and a container ran.
+        """Start all daemons, or those that have ended, and wait until they work.
 
         A folder that has been a sandbox before keeps its data and its ports.
 
@@ -176,43 +178,25 @@ class Sandbox:
         BusyError
             If another command starts or stops it now.
         SandboxError
-            If it runs already, something is missing, or a daemon does not come up; with the end of
-            its log. Nothing is left running then.
+            If all daemons run already, something is missing, or a daemon does not come up; with the
+            end of its log. If no daemon ran before, none is left running then.
         """
         with self._alone(new=True):
-            self._refuse_if_running()
-            self._begin()
-
-    def start_anew(self) -> None:
-        """Stop all daemons, and start them with the memory and the DataNodes that they had.
-
-        No other command can start or stop it in between.
-
-        Raises
-        ------
-        BusyError, SandboxError
-            As from `start`, or if there is no sandbox in the folder.
-        """
-        with self._alone():
-            state = self.state
-            self._wanted = (state.datanodes, state.memory_mb, state.cores)
-            self._say(f"stopping {sum(self.status().values())} daemons (up to half a minute)")
-            self._end()
-            self._begin()
-
-    def _begin(self) -> None:
-        """Start all daemons; nothing is left running if one does not come up."""
-        with ExitStack() as undo:
-            self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
-            path = daemon_class_path()
-            deadline = time.monotonic() + START_SECONDS
-            undo.callback(self._abandon)
-            if self.layout.state.exists():
-                # Daemons that a killed start has left.
-                self._end()
-            self._configure()
-            self._start_all(path, deadline)
-            undo.pop_all()
+            running = daemons.running(self.layout.scratch)
+            if running and running.keys() >= set(self.state.names):
+                raise SandboxError(
+                    f"The sandbox in {self.layout.root} runs already. Use it, or stop it first: "
+                    "distkeras-grid sandbox stop."
+                )
+            with ExitStack() as undo:
+                self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
+                path = daemon_class_path()
+                if not running:
+                    undo.callback(self._discard)
+                    undo.callback(self._end)
+                    self._configure()
+                self._start_all(path, time.monotonic() + START_SECONDS)
+                undo.pop_all()
 
     def stop(self) -> None:
         """End all daemons and containers; the data stay, unless the folder was made here.
@@ -224,27 +208,19 @@ class Sandbox:
         SandboxError
             If a process outlives being killed.
         """
-        if not self.layout.state.exists():
-            self._discard()
-            return
-        with self._alone():
-            self._end()
-            self._discard()
+        if self.layout.state.exists():
+            with self._alone():
+                self._end()
+        self._discard()
 
-    def delete(self) -> list[Path]:
-        """Stop it, and delete its data, configuration and logs for good.
-
-        Returns
-        -------
-        list of Path
-            What else is in its folder, and stays there; otherwise the folder goes, too.
+    def delete(self) -> None:
+        """Stop it, and delete its data, configuration and logs; other files in the folder stay.
 
         Raises
         ------
         BusyError, SandboxError
             As from `stop`, or if there is no sandbox in the folder.
         """
-        root = self.layout.root
         with self._alone():
             self._end()
             for path in self.layout.all:
@@ -253,81 +229,29 @@ class Sandbox:
                 else:
                     path.unlink(missing_ok=True)
             self.layout.lock.unlink()
-            try:
-                root.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                return sorted(root.iterdir())
-            return []
-
-    def repair(self) -> list[str]:
-        """Start the daemons that have ended while others still run.
-
-        Returns
-        -------
-        list of str
-            Their names, in the order in which they were started.
-
-        Raises
-        ------
-        BusyError
-            If another command starts or stops it now.
-        SandboxError
-            If it is stopped, or a daemon does not come up.
-        """
-        with self._alone():
-            status = self.status()
-            if not any(status.values()):
-                raise SandboxError(
-                    f"No daemon of the sandbox in {self.layout.root} runs. Start it: "
-                    "distkeras-grid sandbox start."
-                )
-            ended = [name for name, runs in status.items() if not runs]
-            ended.sort(key=lambda name: KINDS.index(name.partition("-")[0]))
-            for name in ended:
-                self._say(f"starting {name}")
-                self._restart(name)
-            return ended
+            # Files of the user, or of a sandbox that begins there now, keep the folder.
+            with suppress(OSError):
+                self.layout.root.rmdir()
 
     def status(self) -> dict[str, bool]:
         """Return the name of each daemon, and whether it runs."""
-        return {daemon.name: daemon.process() is not None for daemon in self.state.daemons}
+        running = daemons.running(self.layout.scratch)
+        return {name: name in running for name in self.state.names}
 
     def running(self) -> bool:
         """Tell whether any daemon runs."""
-        return any(self.status().values())
+        return bool(daemons.running(self.layout.scratch))
 
-    def daemon(self, name: str) -> Daemon:
-        """Return a daemon by its name, such as ``datanode-1``.
+    def daemon(self, name: str) -> psutil.Process:
+        """Return the process of a daemon, such as ``datanode-1``.
 
         Raises
         ------
         SandboxError
-            If none has that name.
+            If no daemon of that name runs.
         """
-        known = {daemon.name: daemon for daemon in self.state.daemons}
-        if name not in known:
-            raise SandboxError(
-                f"There is no such daemon. Received: {name!r}. Known: {', '.join(known)}."
-            )
-        return known[name]
-
-    def restart(self, name: str) -> None:
-        """Start a daemon that has ended, or end it and start it again.
-
-        Returns when its master counts it, and HDFS has left its safe mode.
-
-        Raises
-        ------
-        BusyError
-            If another command starts or stops daemons now.
-        SandboxError
-            If none has that name, or it does not come up.
-        """
-        _ = self.daemon(name)
-        with self._alone():
-            self._restart(name)
+        self._check([name])
+        return daemons.running(self.layout.scratch)[name]
 
     @contextmanager
     def _alone(self, *, new: bool = False) -> Iterator[None]:
@@ -345,28 +269,6 @@ class Sandbox:
         with file:
             yield
 
-    def _refuse_if_running(self) -> None:
-        if not self.layout.state.exists():
-            return
-        if not self.running():
-            return
-        ended = [name for name, runs in self.status().items() if not runs]
-        if ended:
-            raise SandboxError(
-                f"The sandbox in {self.layout.root} runs, but without {', '.join(ended)}. Start "
-                "what is missing: distkeras-grid sandbox repair."
-            )
-        raise SandboxError(
-            f"The sandbox in {self.layout.root} runs already. Use it, or start it anew: "
-            "distkeras-grid sandbox restart."
-        )
-
-    def _abandon(self) -> None:
-        """Leave nothing of a start that failed, but its logs where the folder is the user's."""
-        if self.layout.state.exists():
-            self._end()
-        self._discard()
-
     def _discard(self) -> None:
         """Delete the folder if it was made here."""
         if self._temporary:
@@ -374,140 +276,103 @@ class Sandbox:
 
     def _end(self) -> None:
         """End all daemons and containers, and delete what only they need."""
-        state = self.state
-        daemons.stop(state.daemons, self.layout.containers, self.layout.scratch)
-        self._keep(replace(state, daemons=()))
+        layout = self.layout
+        daemons.stop(list(daemons.running(layout.scratch).values()), layout.containers)
         # Archives of applications, which a NodeManager deletes when it starts: gigabytes.
-        for folder in (self.layout.containers, self.layout.scratch):
+        for folder in (layout.containers, layout.scratch):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _start_all(self, path: list[str], deadline: float) -> None:
-        self._start_hdfs(path, deadline)
-        self._start_yarn(path, deadline)
+    def _configure(self) -> None:
+        """Write the files."""
+        layout = self.layout
+        former = self.state if layout.state.exists() else None
+        state = SandboxState(
+            former.ports if former else free_ports(),
+            self._datanodes or (former.datanodes if former else 1),
+            self._memory_mb or (former.memory_mb if former else configuration.default_memory_mb()),
+        )
+        written = layout.state.with_suffix(".new")
+        written.write_text(state.to_json(), encoding="utf-8")
+        fsync.replace(written, layout.state)
+        spec = find_spec("pyspark")
+        pyspark = Path(str(spec.origin if spec else "")).parent
+        files = configuration.files(
+            state.ports,
+            layout,
+            datanodes=state.datanodes,
+            memory_mb=state.memory_mb,
+            pyspark=pyspark,
+        )
+        for file, content in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+        layout.events.mkdir(exist_ok=True)
 
-    def _restart(self, name: str) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        path = daemon_class_path()
-        daemons.stop([self.daemon(name)])
-        known: set[str] = set()
-        if name.startswith("datanode"):
-            known = self._pages().live_datanodes()
-        self._launch(name, path)
-        if name == "namenode" or name.startswith("datanode"):
-            self._wait_for_hdfs(deadline, known)
-        else:
-            self._wait_for_yarn(deadline)
+    def _start_all(self, path: list[str], deadline: float) -> None:
+        """Start the daemons that do not run."""
+        names, running = self.state.names, daemons.running(self.layout.scratch)
+        hdfs, yarn = names[:-2], names[-2:]
+        pages = self._pages()
+        # A DataNode that was killed is counted for some seconds more, by another address.
+        before = set[str]()
+        if "namenode" in running:
+            with suppress(requests.RequestException):
+                before = pages.live_datanodes()
+        if not self.layout.namenode().exists():
+            line = self._command("format", path, daemons.MAIN_CLASSES["namenode"], *FORMAT)
+            daemons.run("Formatting the NameNode", line, self.layout.logs / "format.log")
+        self._launch([name for name in hdfs if name not in running], path)
+        new = sum(name not in running for name in hdfs[1:])
+        readiness.wait_for(
+            f"HDFS with {len(hdfs) - 1} DataNodes",
+            lambda: (
+                len(live := pages.live_datanodes()) >= len(hdfs) - 1
+                and len(live - before) >= new
+                and not pages.in_safe_mode()
+            ),
+            lambda: self._check(hdfs),
+            deadline,
+        )
+        pages.make_homes(getpass.getuser())
+        self._launch([name for name in yarn if name not in running], path)
+        readiness.wait_for(
+            "YARN with a NodeManager",
+            lambda: pages.active_nodemanagers() >= 1,
+            lambda: self._check(yarn),
+            deadline,
+        )
 
     def _pages(self) -> WebUI:
         ports = self.state.ports
         return WebUI(f"{HOST}:{ports.namenode_http}", f"{HOST}:{ports.resourcemanager_http}")
 
-    def _configure(self) -> None:
-        """Write the files."""
-        layout = self.layout
-        known = self.state.ports if layout.state.exists() else None
-        state = SandboxState(known or free_ports(), *self._wanted)
-        self._keep(state)
-        spec = find_spec("pyspark")
-        pyspark = Path(str(spec.origin if spec else "")).parent
-        written = configuration.files(
-            state.ports,
-            layout,
-            datanodes=state.datanodes,
-            memory_mb=state.memory_mb,
-            cores=state.cores,
-            pyspark=pyspark,
-        )
-        for file, content in written.items():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content, encoding="utf-8")
-        layout.events.mkdir(exist_ok=True)
+    def _check(self, names: Iterable[str]) -> None:
+        """Raise an error with the end of its log if a daemon does not run."""
+        running = daemons.running(self.layout.scratch)
+        for name in names:
+            if name not in running:
+                raise SandboxError(f"The {name} has ended. {daemons.tail(self._log(name))}")
 
-    def _start_hdfs(self, path: list[str], deadline: float) -> None:
-        count = self.state.datanodes
-        self._say(f"starting HDFS: a NameNode and {count} DataNode{'s' * (count > 1)}")
-        layout = self.layout
-        if not layout.namenode().exists():
-            line = self._command(path, daemons.NAMENODE, *FORMAT)
-            daemons.run("Formatting the NameNode", line, layout.logs / "format.log")
-        self._launch("namenode", path)
-        for number in range(count):
-            self._launch(f"datanode-{number}", path)
-        self._wait_for_hdfs(deadline)
-        self._pages().make_homes(getpass.getuser())
-        self._pages().write_and_read()
+    def _log(self, name: str) -> Path:
+        return self.layout.logs / f"{name}.log"
 
-    def _start_yarn(self, path: list[str], deadline: float) -> None:
-        self._say("starting YARN: a ResourceManager and a NodeManager")
-        self._launch("resourcemanager", path)
-        self._launch("nodemanager", path)
-        self._wait_for_yarn(deadline)
-        self._say("running a container")
-        self._pages().run_container(deadline)
+    def _launch(self, names: list[str], path: list[str]) -> None:
+        """Start daemons of Hadoop."""
+        if names:
+            self._say(f"starting {', '.join(names)}")
+        for name in names:
+            kind, _, number = name.partition("-")
+            arguments: tuple[str, ...] = ()
+            if kind == "datanode":
+                blocks = self.layout.datanode(int(number)).as_uri()
+                arguments = ("-D", f"dfs.datanode.data.dir={blocks}")
+            line = self._command(name, path, daemons.MAIN_CLASSES[kind], *arguments)
+            daemons.start(line, self._log(name))
 
-    def _wait_for_hdfs(self, deadline: float, before: Set[str] = frozenset()) -> None:
-        """Wait until all DataNodes are counted, and one more than `before` if some were."""
-        state = self.state
-        pages = self._pages()
-        kinds = ("namenode", "datanode")
-        started = [d for d in state.daemons if d.name.split("-")[0] in kinds]
-        alive = [daemon for daemon in started if daemon.process() is not None]
-        datanodes = sum(daemon.name.startswith("datanode") for daemon in alive)
-        readiness.wait_for(
-            f"HDFS with {datanodes} DataNodes",
-            lambda: (
-                len(live := pages.live_datanodes()) >= datanodes
-                and not (before and live <= before)
-                and not pages.in_safe_mode()
-            ),
-            alive,
-            deadline,
-        )
-
-    def _wait_for_yarn(self, deadline: float) -> None:
-        pages = self._pages()
-        readiness.wait_for(
-            "YARN with a NodeManager",
-            lambda: pages.active_nodemanagers() >= 1,
-            [self.daemon("resourcemanager"), self.daemon("nodemanager")],
-            deadline,
-        )
-
-    def _launch(self, name: str, path: list[str]) -> None:
-        """Start one daemon of Hadoop."""
-        layout = self.layout
-        kind, _, number = name.partition("-")
-        main = {
-            "namenode": daemons.NAMENODE,
-            "datanode": daemons.DATANODE,
-            "resourcemanager": daemons.RESOURCEMANAGER,
-            "nodemanager": daemons.NODEMANAGER,
-        }[kind]
-        arguments: tuple[str, ...] = ()
-        if kind == "datanode":
-            blocks = layout.datanode(int(number)).as_uri()
-            arguments = ("-D", f"dfs.datanode.data.dir={blocks}")
-        self._run_on(name, self._command(path, main, *arguments))
-
-    def _run_on(self, name: str, line: list[str]) -> None:
-        """Start a process, and note it before anything else can fail.
-
-        If this process is killed in between, `_end` finds the new one by its command line.
-        """
-        daemon = daemons.start(name, line, self.layout.logs / f"{name}.log")
-        state = self.state
-        others = tuple(other for other in state.daemons if other.name != name)
-        self._keep(replace(state, daemons=(*others, daemon)))
-
-    def _command(self, path: list[str], main: str, *arguments: str) -> list[str]:
+    def _command(self, name: str, path: list[str], main: str, *arguments: str) -> list[str]:
         self.layout.scratch.mkdir(exist_ok=True)
         path = [str(self.layout.daemons), str(self.layout.client), *path]
-        return daemons.command(path, main, *arguments, scratch=self.layout.scratch)
-
-    def _keep(self, state: SandboxState) -> None:
-        written = self.layout.state.with_suffix(".new")
-        written.write_text(state.to_json(), encoding="utf-8")
-        fsync.replace(written, self.layout.state)
+        return daemons.command(name, path, main, *arguments, scratch=self.layout.scratch)
 
 
 def free_ports() -> Ports:
@@ -517,17 +382,14 @@ def free_ports() -> Ports:
     somebody else by the time its daemon comes to it: each connection takes one, and so does each
     listener on port 0, of which a DataNode has three.
     """
-    free: list[Any] = []
-    wanted = len(Ports.names())
-    for number in random.sample(configuration.PORTS, len(configuration.PORTS)):
-        if can_bind(number):
-            free.append(number)
-        if len(free) == wanted:
-            return Ports(**dict(zip(Ports.names(), free, strict=True)))
-    raise SandboxError(
-        f"Only {len(free)} ports from {configuration.PORTS.start} to {configuration.PORTS.stop} "
-        f"are free on {HOST}, and a sandbox needs {wanted}. Stop what uses them."
-    )
+    ports, wanted = configuration.PORTS, len(fields(Ports))
+    free = list(itertools.islice(filter(can_bind, random.sample(ports, len(ports))), wanted))
+    if len(free) < wanted:
+        raise SandboxError(
+            f"Only {len(free)} ports from {ports.start} to {ports.stop} are free on {HOST}, and a "
+            f"sandbox needs {wanted}. Stop what uses them."
+        )
+    return Ports(*free)
 
 
 def can_bind(port: int) -> bool:

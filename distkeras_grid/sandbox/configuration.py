@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 from xml.sax.saxutils import escape
@@ -39,83 +39,44 @@ class Ports:
     admin: Port
     resourcemanager_http: Port  # Port of YARN's REST interface and page
 
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the names, in order."""
-        return tuple(field.name for field in fields(cls))
 
-
-@dataclass(frozen=True)
 class SandboxLayout:
-    """Folders of a sandbox, all below one."""
+    """Folders and files of a sandbox, all below one folder."""
 
-    root: Path  # That one
-
-    @property
-    def client(self) -> Path:
-        """``HADOOP_CONF_DIR`` and ``SPARK_CONF_DIR`` of its users."""
-        return self.root / "conf"
-
-    @property
-    def daemons(self) -> Path:
-        """Configuration of the daemons; Spark would take a log4j2.properties beside core-site."""
-        return self.root / "daemons"
-
-    @property
-    def logs(self) -> Path:
-        """One file for each daemon, and one folder for each application."""
-        return self.root / "logs"
-
-    @property
-    def state(self) -> Path:
-        """Which processes are running."""
-        return self.root / "sandbox.json"
-
-    @property
-    def containers(self) -> Path:
-        """Where YARN's containers work."""
-        return self.root / "yarn"
-
-    @property
-    def events(self) -> Path:
-        """Event logs of Spark's applications, for a history server."""
-        return self.root / "events"
-
-    @property
-    def scratch(self) -> Path:
-        """Temporary files of the daemons."""
-        return self.root / "tmp"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the command that starts or stops daemons; the last that is deleted."""
-        return self.root / "lock"
-
-    @property
-    def environment(self) -> Path:
-        """What a shell sources to use the sandbox."""
-        return self.root / "environment.sh"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.client = root / "conf"  # HADOOP_CONF_DIR and SPARK_CONF_DIR of its users
+        # Of the daemons alone; Spark would take a log4j2.properties beside core-site.xml
+        self.daemons = root / "daemons"
+        self.logs = root / "logs"  # One file for each daemon, one folder for each application
+        self.hdfs = root / "hdfs"
+        self.containers = root / "yarn"  # Where YARN's containers work
+        self.events = root / "events"  # Event logs of Spark's applications, for a history server
+        self.scratch = root / "tmp"  # Temporary files of the daemons
+        self.environment = root / "environment.sh"  # What a shell sources to use the sandbox
+        self.state = root / "sandbox.json"
+        self.lock = root / "lock"  # Held by the command that starts or stops daemons
 
     @property
     def all(self) -> tuple[Path, ...]:
         """Everything that a sandbox writes directly into its folder, but for the lock."""
         folders = (self.client, self.daemons, self.logs, self.events, self.containers, self.scratch)
-        return (*folders, self.root / "hdfs", self.environment, self.state)
+        return (*folders, self.hdfs, self.environment, self.state)
 
     def namenode(self) -> Path:
         """Return where the names are kept."""
-        return self.root / "hdfs" / "names"
+        return self.hdfs / "names"
 
     def datanode(self, number: int) -> Path:
         """Return where the blocks of a DataNode are kept."""
-        return self.root / "hdfs" / f"blocks-{number}"
+        return self.hdfs / f"blocks-{number}"
 
 
 def core_site(ports: Ports, layout: SandboxLayout) -> dict[str, str]:
     """Return ``core-site.xml``."""
     return {
         "fs.defaultFS": f"hdfs://{HOST}:{ports.namenode}",
-        "hadoop.tmp.dir": str(layout.root / "tmp"),
+        "hadoop.tmp.dir": str(layout.scratch),
     }
 
 
@@ -141,7 +102,7 @@ def hdfs_site(ports: Ports, layout: SandboxLayout, datanodes: int) -> dict[str, 
     }
 
 
-def yarn_site(ports: Ports, layout: SandboxLayout, memory_mb: int, cores: int) -> dict[str, str]:
+def yarn_site(ports: Ports, layout: SandboxLayout, memory_mb: int) -> dict[str, str]:
     """Return ``yarn-site.xml``."""
     return {
         "yarn.resourcemanager.hostname": HOST,
@@ -157,7 +118,7 @@ def yarn_site(ports: Ports, layout: SandboxLayout, memory_mb: int, cores: int) -
         "yarn.nodemanager.local-dirs": str(layout.containers),
         "yarn.nodemanager.log-dirs": str(layout.logs / "applications"),
         "yarn.nodemanager.resource.memory-mb": str(memory_mb),
-        "yarn.nodemanager.resource.cpu-vcores": str(cores),
+        "yarn.nodemanager.resource.cpu-vcores": "8",
         "yarn.scheduler.minimum-allocation-mb": str(SMALLEST_CONTAINER_MB),
         "yarn.scheduler.maximum-allocation-mb": str(memory_mb),
         # A container that takes more than it asked for is killed, as on the users' clusters. With
@@ -260,7 +221,6 @@ def files(
     *,
     datanodes: int,
     memory_mb: int,
-    cores: int,
     pyspark: Path,
 ) -> dict[Path, str]:
     """Return every file of a sandbox, by its path.
@@ -270,7 +230,7 @@ def files(
     sites = {
         "core-site.xml": core_site(ports, layout),
         "hdfs-site.xml": hdfs_site(ports, layout, datanodes),
-        "yarn-site.xml": yarn_site(ports, layout, memory_mb, cores),
+        "yarn-site.xml": yarn_site(ports, layout, memory_mb),
     }
     defaults = spark_defaults(pyspark, layout.events)
     written = {layout.client / name: render_site(site) for name, site in sites.items()}

@@ -22,8 +22,8 @@ from xml.etree import ElementTree
 
 import requests
 
-from distkeras_grid.sandbox import readiness
-from distkeras_grid.sandbox.class_path import HADOOP_VERSION, Jar, _here, _pyspark_folder
+from distkeras_grid.sandbox import daemons, readiness
+from distkeras_grid.sandbox.class_path import HADOOP_VERSION, Jar, local_jars, pyspark_folder
 from distkeras_grid.sandbox.cluster import Sandbox, free_ports
 from distkeras_grid.sandbox.configuration import HOST, render_site
 from distkeras_grid.sandbox.readiness import WebUI
@@ -195,13 +195,15 @@ class KerberosSandbox(Sandbox):
         realm = self.realm
         shutil.rmtree(realm.kdc_files, ignore_errors=True)
         realm.kdc_files.mkdir()
-        bundled = (path for pattern in FOR_KDC for path in _pyspark_folder().glob(pattern))
+        bundled = (path for pattern in FOR_KDC for path in pyspark_folder().glob(pattern))
         files = (realm.kdc_files, realm.kdc_settings, realm.all_keys)
         arguments = [*map(str, files), *SERVICES, realm.user]
-        class_path = [*_here(KDC_JARS, os.environ), *sorted(map(str, bundled))]
-        self._run_on("kdc", self._command(class_path, KDC, *arguments))
+        class_path = [*local_jars(KDC_JARS, os.environ), *sorted(map(str, bundled))]
+        daemons.start(self._command("kdc", class_path, KDC, *arguments), self._log("kdc"))
         deadline = time.monotonic() + KDC_SECONDS
-        readiness.wait_for("The KDC", lambda: split_keys(realm), [self.daemon("kdc")], deadline)
+        readiness.wait_for(
+            "The KDC", lambda: split_keys(realm), lambda: self._check(["kdc"]), deadline
+        )
 
     def _pages(self) -> WebUI:
         ports, realm = self.state.ports, self.realm
@@ -212,8 +214,8 @@ class KerberosSandbox(Sandbox):
             Keytab(full(HDFS), str(realm.services)),
         )
 
-    def _command(self, path: list[str], main: str, *arguments: str) -> list[str]:
-        java, *rest = super()._command(path, main, *arguments)
+    def _command(self, name: str, path: list[str], main: str, *arguments: str) -> list[str]:
+        java, *rest = super()._command(name, path, main, *arguments)
         return [java, self.realm.java_option, *rest]
 
 

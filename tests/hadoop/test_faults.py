@@ -108,7 +108,8 @@ def killed_while_spark_works(spark: Any, shaky: Sandbox, daemon: str) -> Iterato
     finally:
         killed.set()
         watcher.join()
-        shaky.restart(daemon)
+        if not shaky.status()[daemon]:
+            shaky.start()
 
 
 def wait_for_copies(spark: Any, folder: str) -> None:

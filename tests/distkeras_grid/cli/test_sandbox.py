@@ -10,7 +10,7 @@ from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.sandbox import main
 
 
-@pytest.mark.parametrize("verb", ["stop", "restart", "repair", "delete", "status"])
+@pytest.mark.parametrize("verb", ["stop", "delete", "status"])
 def test_a_folder_without_a_sandbox_stays_as_it_is(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,9 @@ from distkeras_grid.sandbox.class_path import (
     Jar,
     check_digest,
     daemon_class_path,
-    distribution_class_path,
-    ivy_command,
     jar_folder,
 )
+from tests.http_servers import serving
 
 
 def test_the_folder_of_fetched_jars_is_in_the_users_cache(tmp_path: Path) -> None:
@@ -68,38 +69,47 @@ def test_each_jar_is_hashed_at_each_start_however_it_came(
         daemon_class_path(environment)
 
 
-def test_what_was_fetched_is_on_the_disk_before_it_has_its_name(
+@pytest.fixture
+def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Maven Central that has one jar."""
+
+    class Central(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = content(JARS[0]) if self.path.endswith(JARS[0].file_name) else b""
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Central) as url:
+        monkeypatch.setattr(Jar, "url", property(lambda jar: f"{url}/{jar.file_name}"))
+        yield
+
+
+@pytest.mark.usefixtures("maven")
+def test_what_is_fetched_is_checked_and_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file = tmp_path / "jars" / JARS[0].file_name
+    with pytest.raises(SandboxError, match="must have the SHA-256"):
+        class_path.fetch(JARS[0], file)
     replaced = []
     monkeypatch.setattr(
         fsync, "replace", lambda source, target: replaced.append((source.read_bytes(), target))
     )
-    jars = [small(jar) for jar in JARS]
-
-    def fetched(work: Path) -> list[str]:
-        (work / "lib").mkdir()
-        for jar in jars:
-            (work / "lib" / jar.file_name).write_bytes(content(jar))
-        return ["true"]
-
-    monkeypatch.setattr(class_path, "ivy_command", fetched)
-    class_path.fetch(jars, tmp_path)
-    assert replaced == [(content(jar), tmp_path / jar.file_name) for jar in jars]
+    class_path.fetch(small(JARS[0]), file)
+    assert replaced == [(content(JARS[0]), file)]
+    assert list(file.parent.iterdir()) == []
 
 
-def test_a_hadoop_of_the_users_is_taken_with_its_web_pages(tmp_path: Path) -> None:
-    hdfs = tmp_path / "share" / "hadoop" / "hdfs"
-    hdfs.mkdir(parents=True)
-    (hdfs / "hadoop-hdfs-3.4.1.jar").touch()
-    path = daemon_class_path({"HADOOP_HOME": str(tmp_path)})
-    assert path == distribution_class_path(tmp_path)
-    assert {str(hdfs), f"{hdfs}/*", f"{hdfs}/lib/*"} <= set(path)
-
-
-def test_a_hadoop_home_without_hadoop_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match=r"HADOOP_HOME is .* holds no hadoop-hdfs jar"):
-        daemon_class_path({"HADOOP_HOME": str(tmp_path)})
+@pytest.mark.usefixtures("maven")
+def test_what_cannot_be_fetched_is_named_with_its_address_and_nothing_stays(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=r"404.*by hand: http"):
+        class_path.fetch(JARS[1], tmp_path / "jars" / JARS[1].file_name)
+    assert not list((tmp_path / "jars").iterdir())
 
 
 def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
@@ -110,32 +120,7 @@ def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         check_digest(file, Jar("g", "a", "1", hashlib.sha256(b"left").hexdigest()))
 
 
-def test_what_cannot_be_fetched_is_named_with_its_address_and_nothing_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Ivy's own run is in tests/hadoop; here it is a program that ends without a file.
-    monkeypatch.setattr(class_path, "ivy_command", lambda _work: ["echo", "SERVER ERROR: no route"])
-    with pytest.raises(SandboxError, match=r"SERVER ERROR: no route.*by hand: https://repo1"):
-        class_path.fetch(JARS, tmp_path / "jars")
-    assert not list((tmp_path / "jars").iterdir())
-
-
-def test_without_java_nothing_is_fetched_and_one_sentence_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first start on a new machine ended with a traceback."""
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(SandboxError, match=r"none/bin/java is not there\. Install"):
-        class_path.fetch(JARS, tmp_path / "jars")
-
-
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
     with pytest.raises(SandboxError, match=r"Not a directory.*cache/jars"):
-        class_path.fetch(JARS, tmp_path / "cache" / "jars")
-
-
-def test_ivy_comes_with_pyspark(tmp_path: Path) -> None:
-    command = ivy_command(tmp_path)
-    assert Path(command[2]).name.startswith("ivy-")
-    assert str(tmp_path / "ivy.xml") in command
+        class_path.fetch(JARS[0], tmp_path / "cache" / "jars" / "a.jar")

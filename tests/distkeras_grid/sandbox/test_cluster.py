@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
 import fcntl
-import json
 import socket
 import sys
 from collections.abc import Iterator
@@ -14,13 +14,14 @@ from distkeras_grid.errors import BusyError, SandboxError, StorageError
 from distkeras_grid.lock_files import open_lock_file
 from distkeras_grid.sandbox import cluster, configuration
 from distkeras_grid.sandbox.cluster import Sandbox, SandboxState, can_bind, free_ports
-from distkeras_grid.sandbox.daemons import start, stop
+from distkeras_grid.sandbox.configuration import Ports
+from distkeras_grid.sandbox.daemons import command, running, start, stop
 
 
 def test_no_connection_is_given_a_daemons_port() -> None:
     ports = free_ports()
-    numbers = {getattr(ports, name) for name in ports.names()}
-    assert len(numbers) == len(ports.names())
+    numbers = set(dataclasses.astuple(ports))
+    assert len(numbers) == 7
     assert max(numbers) < 32768
 
 
@@ -36,93 +37,93 @@ def test_a_port_somebody_listens_on_is_not_chosen(monkeypatch: pytest.MonkeyPatc
     assert can_bind(taken)
 
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+STATE = SandboxState(Ports(*range(7)), 1, 1024).to_json().replace('nodes": 1', 'nodes": %s')
 
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
-    """A sandbox of two sleepers, which stand for its daemons."""
+    """A sandbox whose daemons are sleeping processes."""
     sandbox = Sandbox(tmp_path / "grid", memory_mb=1024)
     sandbox.layout.root.mkdir()
-    names = ("namenode", "nodemanager")
-    sleepers = tuple(start(name, SLEEP, sandbox.layout.logs / name) for name in names)
-    sandbox._keep(SandboxState(free_ports(), 1, 1024, 8, sleepers))
+    sandbox._configure()
+    for name in sandbox.state.names:
+        begin(sandbox, name)
     yield sandbox
-    stop(sleepers)
+    stop(list(running(sandbox.layout.scratch).values()))
 
 
-def test_a_second_command_is_told_of_the_first(sandbox: Sandbox) -> None:
+def begin(sandbox: Sandbox, name: str) -> None:
+    _, *options = command(name, [], "main", scratch=sandbox.layout.scratch)
+    line = [sys.executable, "-c", "import time; time.sleep(60)", *options]
+    start(line, sandbox.layout.logs / name)
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "delete"])
+def test_a_second_command_is_told_of_the_first(sandbox: Sandbox, verb: str) -> None:
     """Two starts at once both failed, and left a DataNode that no command knew."""
-    for act in (sandbox.start, sandbox.start_anew, sandbox.stop, sandbox.repair, sandbox.delete):
-        with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
-            act()
     with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
-        sandbox.restart("namenode")
+        getattr(sandbox, verb)()
     assert all(sandbox.status().values())
 
 
-def test_no_other_command_comes_between_the_stop_and_the_start_of_a_restart(
+def test_a_start_starts_what_has_ended_and_nothing_else(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one that took the lock there left the sandbox stopped, or deleted it."""
-
-    def class_path() -> list[str]:
-        assert not sandbox.running()
-        with pytest.raises(BusyError):
-            Sandbox(sandbox.layout.root).delete()
-        raise SandboxError("no jars")
-
-    monkeypatch.setattr(cluster, "daemon_class_path", class_path)
-    again = Sandbox(sandbox.layout.root, datanodes=2)
-    with pytest.raises(SandboxError, match="no jars"):
-        again.start_anew()
-    assert again._wanted == (1, 1024, 8)
-
-
-def test_a_start_says_what_has_ended_and_how_it_comes_back(sandbox: Sandbox) -> None:
-    with pytest.raises(SandboxError, match="restart"):
+    with pytest.raises(SandboxError, match="runs already"):
         sandbox.start()
     stop([sandbox.daemon("nodemanager")])
-    with pytest.raises(SandboxError, match=r"without nodemanager.*repair"):
-        sandbox.start()
+    assert not sandbox.status()["nodemanager"]
+    with pytest.raises(SandboxError, match="nodemanager has ended"):
+        sandbox.daemon("nodemanager")
+    started: list[str] = []
 
+    def launch(self: Sandbox, names: list[str], _: list[str]) -> None:
+        started.extend(names)
+        for name in names:
+            begin(self, name)
 
-def test_a_sandbox_that_is_stopped_is_not_repaired(sandbox: Sandbox) -> None:
-    sandbox.stop()
-    with pytest.raises(SandboxError):
-        sandbox.repair()
-
-
-def test_a_sandbox_of_which_all_runs_needs_no_repair(sandbox: Sandbox) -> None:
-    assert sandbox.repair() == []
-
-
-@pytest.mark.parametrize("verb", ["stop", "start", "delete"])
-def test_a_daemon_that_nobody_could_note_is_ended(
-    sandbox: Sandbox, verb: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its starter was killed after the process had begun, and before sandbox.json named it."""
-    sandbox.stop()
-    line = [*SLEEP, f"-Djava.io.tmpdir={sandbox.layout.scratch}"]
-    unknown = start("namenode", line, sandbox.layout.logs / "namenode.log")
     monkeypatch.setattr(cluster, "daemon_class_path", list)
-    monkeypatch.setattr(
-        Sandbox, "_start_all", lambda *_: unknown.process() and pytest.fail("it still runs")
-    )
-    getattr(Sandbox(sandbox.layout.root, memory_mb=1024), verb)()
-    assert unknown.process() is None
+    monkeypatch.setattr(Sandbox, "_launch", launch)
+    monkeypatch.setattr(cluster.daemons, "run", lambda *_: None)
+    monkeypatch.setattr(cluster.readiness, "wait_for", lambda *_: None)
+    monkeypatch.setattr(cluster.WebUI, "make_homes", lambda *_: None)
+    sandbox.start()
+    assert started == ["nodemanager"]
+    assert all(sandbox.status().values())
+
+
+def test_a_start_that_fails_leaves_nothing_running(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.stop()
+
+    def fail(self: Sandbox, *_: object) -> None:
+        begin(self, "namenode")
+        raise SandboxError("the port is taken")
+
+    monkeypatch.setattr(cluster, "daemon_class_path", list)
+    monkeypatch.setattr(Sandbox, "_start_all", fail)
+    with pytest.raises(SandboxError, match="taken"):
+        Sandbox(sandbox.layout.root).start()
+    assert not sandbox.running()
+
+
+def test_a_later_start_has_the_ports_and_the_memory_of_the_first(sandbox: Sandbox) -> None:
+    first = sandbox.state
+    Sandbox(sandbox.layout.root)._configure()
+    assert sandbox.state == first
+    Sandbox(sandbox.layout.root, datanodes=2, memory_mb=2048)._configure()
+    assert (sandbox.state.datanodes, sandbox.state.memory_mb) == (2, 2048)
+    assert sandbox.state.ports == first.ports
 
 
 def test_a_stop_keeps_the_data_and_no_leftovers(sandbox: Sandbox) -> None:
     for folder in (sandbox.layout.namenode(), sandbox.layout.containers, sandbox.layout.scratch):
         (folder / "some").mkdir(parents=True)
     sandbox.stop()
-    assert {path.name for path in sandbox.layout.root.iterdir()} == {
-        "hdfs",
-        "lock",
-        "logs",
-        "sandbox.json",
-    }
+    left = {path.name for path in sandbox.layout.root.iterdir()}
+    assert {"hdfs", "logs", "sandbox.json"} <= left
+    assert not {"yarn", "tmp"} & left
     assert not sandbox.running()
 
 
@@ -137,11 +138,19 @@ def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str
 
 
 def test_a_sandbox_is_deleted_with_its_folder(sandbox: Sandbox) -> None:
-    (sandbox.layout.namenode()).mkdir(parents=True)
-    processes = [daemon.process() for daemon in sandbox.state.daemons]
-    assert sandbox.delete() == []
+    sandbox.layout.namenode().mkdir(parents=True)
+    sandbox.delete()
     assert not sandbox.layout.root.exists()
-    assert not any(process.is_running() for process in processes if process)
+    assert not sandbox.running()
+
+
+def test_what_is_not_of_the_sandbox_is_not_deleted(sandbox: Sandbox) -> None:
+    thesis = sandbox.layout.root / "thesis.txt"
+    thesis.write_text("x")
+    sandbox.delete()
+    assert list(sandbox.layout.root.iterdir()) == [thesis]
+    with pytest.raises(SandboxError):
+        sandbox.delete()
 
 
 @pytest.fixture
@@ -166,7 +175,7 @@ def test_the_lock_of_a_sandbox_that_is_deleted_is_held_by_one(sandbox: Sandbox) 
 
 
 @pytest.mark.usefixtures("deleted_meanwhile")
-@pytest.mark.parametrize(("verb", "others"), [("stop", True), ("repair", False), ("delete", True)])
+@pytest.mark.parametrize(("verb", "others"), [("stop", True), ("delete", False)])
 def test_what_is_deleted_meanwhile_is_no_sandbox(sandbox: Sandbox, verb: str, others: bool) -> None:
     if others:
         (sandbox.layout.root / "thesis.txt").touch()
@@ -201,62 +210,16 @@ def test_a_delete_holds_the_lock_until_nothing_is_left(
     rmdir = Path.rmdir
     monkeypatch.setattr(Path, "rmdir", remove)
     with open_lock_file(sandbox.layout.lock) as waiting:
-        assert sandbox.delete() == []
+        sandbox.delete()
     assert not sandbox.layout.root.exists()
 
 
-def test_what_begins_while_a_folder_is_deleted_stays(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was an OSError: the directory is not empty."""
-
-    def remove(folder: Path) -> None:
-        (folder / "new").touch()
-        rmdir(folder)
-
-    rmdir = Path.rmdir
-    monkeypatch.setattr(Path, "rmdir", remove)
-    assert sandbox.delete() == [sandbox.layout.root / "new"]
-
-
-def test_what_is_not_of_the_sandbox_is_not_deleted(sandbox: Sandbox) -> None:
-    thesis = sandbox.layout.root / "thesis.txt"
-    thesis.write_text("x")
-    assert sandbox.delete() == [thesis]
-    assert [path.name for path in sandbox.layout.root.iterdir()] == ["thesis.txt"]
-    with pytest.raises(SandboxError):
-        sandbox.delete()
-
-
-def test_the_state_of_another_version_is_named(sandbox: Sandbox) -> None:
-    written = json.loads(sandbox.layout.state.read_text())
-    for daemon in written["daemons"]:
-        daemon["created"] = daemon.pop("began")
-    stop(sandbox.state.daemons)
-    sandbox.layout.state.write_text(json.dumps(written))
-    with pytest.raises(SandboxError, match="another version"):
-        sandbox.status()
-
-
 @pytest.mark.parametrize(
-    ("field", "value"), [("pid", "1"), ("pid", -1), ("pid", 2**40), ("log", None), ("name", 3)]
+    "content",
+    ["", "[1]", '{"ports": 3}', "[" * 5000, STATE % "0", STATE % "2000", STATE % '"1"'],
+    ids=lambda text: str(len(text)),
 )
-def test_a_state_that_no_sandbox_has_written_is_refused(
-    sandbox: Sandbox, field: str, value: object
-) -> None:
-    whole = sandbox.layout.state.read_text()
-    written = json.loads(whole)
-    written["daemons"][0][field] = value
-    sandbox.layout.state.write_text(json.dumps(written))
-    with pytest.raises(SandboxError):
-        sandbox.status()
-    sandbox.layout.state.write_text(whole)
-
-
-@pytest.mark.parametrize("content", ["", "[1]", '{"ports": 3}', "[" * 5000])
 def test_a_damaged_state_is_named(sandbox: Sandbox, content: str) -> None:
-    whole = sandbox.layout.state.read_text()
     sandbox.layout.state.write_text(content)
     with pytest.raises(SandboxError, match=r"sandbox\.json"):
         sandbox.status()
-    sandbox.layout.state.write_text(whole)

@@ -34,7 +34,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def written(layout: SandboxLayout = LAYOUT) -> dict[Path, str]:
-    return files(PORTS, layout, datanodes=2, memory_mb=4096, cores=8, pyspark=Path("/site/pyspark"))
+    return files(PORTS, layout, datanodes=2, memory_mb=4096, pyspark=Path("/site/pyspark"))
 
 
 def test_clients_and_daemons_read_the_same_addresses() -> None:

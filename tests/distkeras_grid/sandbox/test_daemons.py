@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -13,24 +13,21 @@ import pytest
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import daemons
 from distkeras_grid.sandbox.daemons import (
-    beginning,
     command,
-    containers_below,
     run,
+    running,
     start,
     stop,
     tail,
     working_below,
 )
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+SLEEP = "import time; time.sleep(60)"
 # Prints when it is deaf, so that the test does not ask before.
-DEAF = [
-    sys.executable,
-    "-uc",
+DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); "
-    "time.sleep(60)",
-]
+    "time.sleep(60)"
+)
 
 
 def wait_for_word(log: Path) -> None:
@@ -39,98 +36,51 @@ def wait_for_word(log: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_daemon_is_found_again_and_ends_when_asked(tmp_path: Path) -> None:
-    daemon = start("sleeper", SLEEP, tmp_path / "a.log")
-    assert daemon.process() is not None
-    daemon.check()
-    stop([daemon])
-    assert daemon.process() is None
-    stop([daemon])
+def begin(name: str, scratch: Path, program: str = SLEEP) -> psutil.Process:
+    """Start a Python that is named as a daemon is."""
+    _, *options = command(name, [], "main", scratch=scratch)
+    start([sys.executable, "-uc", program, *options], scratch.with_name(f"{name}.log"))
+    return running(scratch)[name]
 
 
-def test_a_process_that_has_got_the_number_since_is_another_one(tmp_path: Path) -> None:
-    daemon = start("sleeper", SLEEP, tmp_path / "a.log")
-    former = replace(daemon, began=beginning(psutil.Process(1)))
-    assert former.process() is None
-    stop([former])
-    assert daemon.process() is not None
-    stop([daemon])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel keeps the moment itself")
-def test_a_daemon_is_found_again_after_the_clock_was_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """psutil computes the moment from that of the boot, and that from the clock."""
-    daemon = start("sleeper", SLEEP, tmp_path / "a.log")
-    monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() + 1)
-    assert daemon.process() is not None
-    stop([daemon])
-    assert daemon.process() is None
-
-
-def test_the_beginning_of_a_process_is_its_own_and_stays(tmp_path: Path) -> None:
-    first, second = (psutil.Process(psutil.Process().pid), psutil.Process(1))
-    assert beginning(first) == beginning(psutil.Process()) != beginning(second)
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    process = psutil.Process(ended.pid)
-    ended.wait(20)
-    with pytest.raises(psutil.NoSuchProcess):
-        beginning(process)
+def test_daemons_are_found_by_their_command_lines_and_end_when_asked(tmp_path: Path) -> None:
+    scratch, other = tmp_path / "tmp", tmp_path / "tmp2"
+    processes = [begin(name, scratch) for name in ("namenode", "datanode-0")]
+    elsewhere = begin("namenode", other)
+    assert running(scratch) == dict(zip(("namenode", "datanode-0"), processes, strict=True))
+    stop(processes)
+    stop(processes)
+    assert running(scratch) == {}
+    assert running(other) == {"namenode": elsewhere}
+    stop([elsewhere])
 
 
 def test_a_daemon_that_ignores_the_request_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemons, "STOP_SECONDS", 0.5)
-    daemon = start("deaf", DEAF, tmp_path / "a.log")
-    wait_for_word(tmp_path / "a.log")
+    daemon = begin("deaf", tmp_path / "tmp", DEAF)
+    wait_for_word(tmp_path / "deaf.log")
     stop([daemon])
-    assert daemon.process() is None
+    assert running(tmp_path / "tmp") == {}
 
 
 def test_an_orphan_of_a_container_is_killed_too_and_a_shell_there_is_not(tmp_path: Path) -> None:
     containers = tmp_path / "yarn"
     container = containers / "application_1" / "container_1"
     container.mkdir(parents=True)
-    told = {**os.environ, "CONTAINER_ID": "container_1"}
-    orphan = subprocess.Popen(SLEEP, cwd=container, env=told)
-    shell = subprocess.Popen(SLEEP, cwd=container)
+    environment = {**os.environ, "CONTAINER_ID": "container_1"}
+    line = [sys.executable, "-c", SLEEP]
+    orphan = subprocess.Popen(line, cwd=container, env=environment)
+    shell = subprocess.Popen(line, cwd=container)
     deadline = time.monotonic() + 20
     while len(working_below(containers)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    other = start("sleeper", SLEEP, tmp_path / "a.log")
     stop([], containers)
-    assert not containers_below(containers)
     assert [process.pid for process in working_below(containers)] == [shell.pid]
-    assert other.process() is not None
-    stop([other])
     orphan.wait(5)
     shell.kill()
     shell.wait(5)
-
-
-def test_what_nobody_has_noted_ends_with_the_others(tmp_path: Path) -> None:
-    """One that was started in the moment in which its starter was killed."""
-    scratch = tmp_path / "tmp"
-    lines = {name: [*SLEEP, f"-Djava.io.tmpdir={tmp_path / name}"] for name in ("tmp", "tmp2")}
-    unknown, others = (start(name, line, tmp_path / name) for name, line in lines.items())
-    noted = start("noted", lines["tmp"], tmp_path / "noted")
-    stop([noted], scratch=scratch)
-    assert unknown.process() is None
-    assert noted.process() is None
-    assert others.process() is not None
-    stop([others])
-
-
-def test_the_error_of_a_daemon_that_ended_has_the_end_of_its_log(tmp_path: Path) -> None:
-    line = [sys.executable, "-c", "print('x' * 5000); print('port 80 is taken')"]
-    daemon = start("namenode", line, tmp_path / "a.log")
-    psutil.wait_procs([psutil.Process(daemon.pid)], timeout=20)
-    with pytest.raises(SandboxError, match="namenode has ended") as caught:
-        daemon.check()
-    assert str(caught.value).endswith("port 80 is taken")
-    assert len(str(caught.value)) < 1000
 
 
 def test_a_log_is_shown_from_its_end(tmp_path: Path) -> None:
@@ -147,13 +97,13 @@ def test_a_command_that_fails_is_an_error_with_its_log(tmp_path: Path) -> None:
         run("Formatting", ["sh", "-c", "echo no space; exit 3"], tmp_path / "b.log")
 
 
-@pytest.mark.parametrize("begin", [start, run])
-def test_without_java_the_error_says_what_to_install(tmp_path: Path, begin: object) -> None:
-    with pytest.raises(SandboxError, match="Install Java 17"):
-        begin("a", ["/nowhere/java"], tmp_path / "a.log")  # type: ignore[operator]
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
+    for act in (start, partial(run, "Formatting")):
+        with pytest.raises(SandboxError, match="Install Java 17"):
+            act(["/nowhere/java"], tmp_path / "a.log")
 
 
 def test_the_class_path_stands_before_the_main_class() -> None:
-    line = command(["a", "b"], "Main", "-x", scratch=Path("/s"))
+    line = command("namenode", ["a", "b"], "Main", "-x", scratch=Path("/s"))
     assert "-Djava.io.tmpdir=/s" in line
     assert line[-4:] == ["-cp", "a:b", "Main", "-x"]
