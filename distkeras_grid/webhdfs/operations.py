@@ -1,4 +1,4 @@
-"""What users call: upload, download, list, measure, make directories, delete."""
+"""What users call: upload, download, list, read, delete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from distkeras_grid.webhdfs.addresses import HdfsPath, find_address, parse_path
 from distkeras_grid.webhdfs.connection import (
     TRANSFER_SECONDS,
     FileStatus,
-    Summary,
     WebHdfsConnection,
 )
 from distkeras_grid.webhdfs.transfer_plan import (
@@ -233,33 +232,6 @@ def read_file(path: str, *, seconds: float = TRANSFER_SECONDS) -> bytes:
     place = parse_path(path)
     with _connect(place, None, None) as connection:
         return connection.read_range(place.path, seconds=seconds)
-
-
-def disk_usage(
-    path: str, *, url: str | None = None, kerberos: bool | Keytab | None = None
-) -> tuple[Summary, list[Summary]]:
-    """Return the space that a path takes, and that of each entry of a directory.
-
-    Examples
-    --------
-    >>> total, classes = disk_usage("/tiles")                            # doctest: +SKIP
-    >>> total.length, total.files                                        # doctest: +SKIP
-    (815792128, 24)
-    """
-    place = parse_path(path)
-    with _connect(place, url, kerberos) as connection:
-        total = connection.summary(place.path)
-        entries = connection.list_directory(place.path)
-        return total, [connection.summary(each.path) for each in entries if each.path != place.path]
-
-
-def make_directories(
-    paths: Sequence[str], *, url: str | None = None, kerberos: bool | Keytab | None = None
-) -> None:
-    """Make directories on HDFS, and those above them; one that exists stays as it is."""
-    for place in [parse_path(path) for path in paths]:
-        with _connect(place, url, kerberos) as connection:
-            connection.make_directory(place.path)
 
 
 def remove(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.connection import Summary
 from distkeras_grid.webhdfs.operations import (
     check_threads,
-    disk_usage,
     list_directory,
-    make_directories,
     read_file,
     remove,
 )
@@ -22,12 +19,6 @@ def filled(hdfs: Loopback) -> Loopback:
     hdfs.files |= {"/raw/a": b"1", "/raw/b": b"2", "/raw/more/c": b"3"}
     hdfs.directories |= {"/raw", "/raw/more", "/empty"}
     return hdfs
-
-
-def test_directories_are_made_with_those_above(hdfs: Loopback) -> None:
-    for _ in range(2):
-        make_directories(["/raw/a", "hdfs:///raw/b"], url=hdfs.url)
-    assert hdfs.directories == {"/", "/raw", "/raw/a", "/raw/b"}
 
 
 def test_files_are_deleted_and_no_others(filled: Loopback) -> None:
@@ -83,36 +74,6 @@ def test_a_file_is_read_whole(hdfs: Loopback) -> None:
     assert read_file(f"{there}/tiles/a") == b"12345"
     with pytest.raises(PathNotFoundError):
         read_file(f"{there}/tiles/b")
-
-
-@pytest.fixture
-def tiles(hdfs: Loopback) -> Loopback:
-    hdfs.files |= {"/tiles/a/1": b"1234", "/tiles/a/b/2": b"56", "/tiles/3": b"7"}
-    hdfs.directories |= {"/tiles", "/tiles/a", "/tiles/a/b"}
-    return hdfs
-
-
-def test_a_directory_is_measured_with_all_below_it(tiles: Loopback) -> None:
-    total, entries = disk_usage("hdfs:///tiles", url=tiles.url)
-    assert total == Summary("/tiles", 7, 21, 3, 3, None)
-    assert entries == [
-        Summary("/tiles/3", 1, 3, 1, 0, None),
-        Summary("/tiles/a", 6, 18, 2, 2, None),
-    ]
-
-
-def test_a_file_has_no_entries(tiles: Loopback) -> None:
-    assert disk_usage("/tiles/3", url=tiles.url) == (Summary("/tiles/3", 1, 3, 1, 0, None), [])
-
-
-def test_a_quota_is_told(tiles: Loopback) -> None:
-    tiles.space_quota = 100
-    assert disk_usage("/tiles", url=tiles.url)[0].space_quota == 100
-
-
-def test_what_does_not_exist_is_not_measured(tiles: Loopback) -> None:
-    with pytest.raises(PathNotFoundError):
-        disk_usage("/nothing", url=tiles.url)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 65])
