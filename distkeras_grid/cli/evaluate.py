@@ -17,7 +17,7 @@ from distkeras_grid.cli.parser import (
     columns,
     verb_parser,
 )
-from distkeras_grid.cli.predict import rows_of
+from distkeras_grid.cli.predict import check_rows, rows_of
 from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
@@ -138,17 +138,13 @@ def check_early(
     flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
 ) -> None:
     """Refuse what can be known before Spark starts."""
-    preflight.check_fold(flags.split, flags.fold)
     preflight.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
     if flags.features and not flags.model:
         raise ConfigurationError(
             "--features are the columns that --model predicts from. Received: --features without "
             "--model. Add --model, or leave --features out."
         )
-    preflight.check_input(model_file(flags.model) if flags.model else None, "--model", place)
-    preflight.check_input(flags.data, "--data", place)
-    if flags.fold is None and flags.data_version is None:
-        preflight.check_splits(flags.data, (flags.split,), place)
+    check_rows(flags, place)
 
 
 def predicted(
