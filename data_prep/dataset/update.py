@@ -274,7 +274,7 @@ class UpdateRun:
         self.reader = Reader(
             *(opening, partial(load_contents, spark)),
             tolerant=not self._fails,
-            care=IsolationPolicy(memory_mb=limit),
+            isolation=IsolationPolicy(memory_mb=limit),
         )
 
     def check_paths(self) -> None:

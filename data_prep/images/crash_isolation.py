@@ -2,7 +2,7 @@
 
 A decoder in C can crash on a damaged file, or unpack it to more memory than there is. The Python
 worker of the Spark task dies with it, and so would each attempt of the task, in every update. The
-first attempt decodes without this care, and ends itself if one image takes too long. Every later
+first attempt decodes without isolation, and ends itself if one image takes too long. Every later
 attempt first tries each image in a process of its own, and leaves out those that crash it or never
 finish.
 """

@@ -364,7 +364,9 @@ def tile_frame(
     table = pa.table(rows, _work_schema(rows))
     work = assigned_rows(spark, table, units[-1].partition + 1, reader)
     cut = cutter(
-        *(field, cutting, reader.opening, dropped), tolerant=reader.tolerant, care=reader.care
+        *(field, cutting, reader.opening, dropped),
+        tolerant=reader.tolerant,
+        isolation=reader.isolation,
     )
     return work.mapInArrow(cut, spark_schema(field))
 
@@ -384,7 +386,7 @@ def cutter(
     dropped: Accumulator[dict[str, int]] | None = None,
     *,
     tolerant: bool,
-    care: IsolationPolicy = LATER,
+    isolation: IsolationPolicy = LATER,
 ) -> Callable[[Batches], Batches]:
     """Return the function of a task of the second pass.
 
@@ -394,13 +396,13 @@ def cutter(
 
     def cut(batches: Batches) -> Batches:
         use_one_thread()
-        with care.trials() as trials:
+        with isolation.trials() as trials:
             for row in (row for batch in batches for row in batch.to_pylist()):
                 with ExitStack() as resources:
                     try:
                         if trials is not None:
                             trials.survive(*(row["path"], _trial_cut, row, opening, field, cutting))
-                        with care.in_time():
+                        with isolation.in_time():
                             content = resources.enter_context(content_of(row, opening))
                             ready = resources.enter_context(
                                 closing(_prepared(row, content, field, cutting))
@@ -409,7 +411,9 @@ def cutter(
                         if not tolerant:
                             raise
                         continue
-                    yield from care.each_in_time(cut_image(row, ready, field, cutting, dropped))
+                    yield from isolation.each_in_time(
+                        cut_image(row, ready, field, cutting, dropped)
+                    )
                     if isinstance(ready.pixels, ChunkedImage):
                         # Ends this attempt of the task, because its tiles may be of two images.
                         # The next attempt sees another digest.

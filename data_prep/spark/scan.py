@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 CHANGED = "has changed since the job began"
 # Bytes of image files in one task of a scan.
-LOOKED_BYTES = 64 << 20
-# Files of one Spark job of a scan: the fingerprints of so many, 120 MB, arrive together.
-LOOKED_AT_ONCE = 16_384
+TASK_BYTES = 64 << 20
+# Files of one Spark job of a scan: their fingerprints, 120 MB, arrive together.
+FILES_PER_JOB = 16_384
 
 Batches = Iterator["pa.RecordBatch"]
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Reader:
     contents: Callable[[Sequence[str]], DataFrame]
     # Whether an image that can no longer be cut is left out, instead of raising an error
     tolerant: bool = True
-    care: IsolationPolicy = LATER  # When images are first tried in a process of their own
+    isolation: IsolationPolicy = LATER  # When images are decoded in a process of their own first
 
     @classmethod
     def of(cls, spark: SparkSession, folder: str) -> Reader:
@@ -84,7 +84,7 @@ class Reader:
         limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
         return cls(
             *(choose_opening(spark, folder), partial(load_contents, spark)),
-            care=IsolationPolicy(memory_mb=limit),
+            isolation=IsolationPolicy(memory_mb=limit),
         )
 
 
@@ -94,13 +94,13 @@ def run_in_batches(
     reader: Reader,
     say: Say,
 ) -> Iterator[T]:
-    """Scan files in jobs of at most `LOOKED_AT_ONCE`, and yield their records.
+    """Scan files in jobs of at most `FILES_PER_JOB`, and yield their records.
 
     `lengths`: sizes of the files in bytes, by their whole paths.
     """
     uris = list(lengths)
-    for start in range(0, len(uris), LOOKED_AT_ONCE):
-        some = {uri: lengths[uri] for uri in uris[start : start + LOOKED_AT_ONCE]}
+    for start in range(0, len(uris), FILES_PER_JOB):
+        some = {uri: lengths[uri] for uri in uris[start : start + FILES_PER_JOB]}
         yield from retry_isolated(partial(work, some), reader, say)
 
 
@@ -110,10 +110,10 @@ def retry_isolated(
     say: Say,
     undo: Callable[[], object] = lambda: None,
 ) -> T:
-    """Do work on images; repeat it with care if a Python process died in each attempt.
+    """Do work on images; repeat it in isolation if a Python worker died in each attempt.
 
-    Spark runs a dead task again, which then tries its images first. With the master local[N] it
-    does not.
+    Spark retries a task whose worker died, and a retry decodes its images in isolation. The master
+    local[N] does not retry.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -122,11 +122,11 @@ def retry_isolated(
         with interrupts_first():
             return work(reader)
     except (Py4JJavaError, PySparkException) as error:
-        if reader.care.always or spark_reason(error) != DIED:
+        if reader.isolation.always or spark_reason(error) != DIED:
             raise
     undo()
     say("a Python process died; each image is tried in a process of its own now ...")
-    return work(replace(reader, care=replace(reader.care, always=True)))
+    return work(replace(reader, isolation=replace(reader.isolation, always=True)))
 
 
 def measure_files(
@@ -137,7 +137,7 @@ def measure_files(
     `lengths`: sizes of the files in bytes, by their whole paths.
     """
     ddl, _ = columns_of(measure.record)
-    task = scan_task(measure, reader.opening, reader.care)
+    task = scan_task(measure, reader.opening, reader.isolation)
     files = _file_rows(spark, lengths, reader)
     with one_image_a_batch(spark):
         batches = files.mapInArrow(task, ddl).toArrow().to_batches()
@@ -170,7 +170,7 @@ def columns_of(record: type) -> tuple[str, pa.Schema]:
 
 
 def scan_task(
-    measure: Measure[Any], opening: FileOpener, care: IsolationPolicy = LATER
+    measure: Measure[Any], opening: FileOpener, isolation: IsolationPolicy = LATER
 ) -> Callable[[Batches], Batches]:
     """Return the function of a task of a scan."""
 
@@ -179,10 +179,11 @@ def scan_task(
 
         use_one_thread()
         _, schema = columns_of(measure.record)
-        with care.trials() as trials:
+        with isolation.trials() as trials:
             for batch in batches:
                 records = [
-                    _measure_row(row, opening, measure, trials, care) for row in batch.to_pylist()
+                    _measure_row(row, opening, measure, trials, isolation)
+                    for row in batch.to_pylist()
                 ]
                 rows = [{name: getattr(each, name) for name in schema.names} for each in records]
                 yield pa.RecordBatch.from_pylist(rows, schema)
@@ -195,7 +196,7 @@ def _measure_row(
     opening: FileOpener,
     measure: Measure[R],
     trials: DecodeSandbox | None,
-    care: IsolationPolicy,
+    isolation: IsolationPolicy,
 ) -> R:
     uri, sha256 = row["path"], ""
     try:
@@ -203,7 +204,7 @@ def _measure_row(
             with content_of(row, opening) as content:
                 sha256 = content.sha256()
             trials.survive(uri, _open_and_measure, row, opening, measure)
-        with care.in_time():
+        with isolation.in_time():
             return _open_and_measure(row, opening, measure)
     except ImageError as error:
         return measure.failure(uri, sha256, error)
@@ -227,7 +228,7 @@ def _file_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) 
         return reader.contents(list(lengths)).select("path", "content")
     # All slots get several tasks.
     share = max(1.0, sum(lengths.values()) / (4 * task_slots(spark)))
-    parts = chunk_by_size(list(lengths.values()), min(LOOKED_BYTES, share))
+    parts = chunk_by_size(list(lengths.values()), min(TASK_BYTES, share))
     keys = pa.array([partition_key(part) for part in parts], pa.int32())
     files = spark.createDataFrame(pa.table({"path": list(lengths), "key": keys}))
     return files.repartition(parts[-1] + 1, "key").select("path")

@@ -249,7 +249,7 @@ def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
         return found
 
     monkeypatch.setattr(driver, "inspect_images", watched)
-    monkeypatch.setattr(scan, "LOOKED_AT_ONCE", 3)
+    monkeypatch.setattr(scan, "FILES_PER_JOB", 3)
     parted = replace(settings, output=str(tmp_path / "parted"))
     update_tiles(parted, spark=spark)
     assert len(jobs) > 1

@@ -73,8 +73,8 @@ def test_what_does_not_end_is_given_up_and_its_process_killed():
 
 HANGS = {
     # Holds the lock of the interpreter, as a decoder in C may.
-    "a decoder": "with care.in_time(): re.match('(a+)+b', 'a' * 60)",
-    "an iterator": "list(care.each_in_time(time.sleep(60) for _ in range(2)))",
+    "a decoder": "with isolation.in_time(): re.match('(a+)+b', 'a' * 60)",
+    "an iterator": "list(isolation.each_in_time(time.sleep(60) for _ in range(2)))",
 }
 
 
@@ -82,7 +82,7 @@ HANGS = {
 def test_a_first_attempt_that_hangs_ends_its_process(work):
     code = (
         "import re, time; from data_prep.images.crash_isolation import IsolationPolicy; "
-        f"care = IsolationPolicy(deadline=0.2)\n{work}"
+        f"isolation = IsolationPolicy(deadline=0.2)\n{work}"
     )
     began = time.monotonic()
     ended = subprocess.run(
@@ -94,8 +94,8 @@ def test_a_first_attempt_that_hangs_ends_its_process(work):
 
 
 def test_only_the_work_itself_must_be_in_time():
-    care = IsolationPolicy(deadline=0.3)
-    for _ in care.each_in_time(iter(range(3))):
+    isolation = IsolationPolicy(deadline=0.3)
+    for _ in isolation.each_in_time(iter(range(3))):
         time.sleep(0.2)
 
 
@@ -146,7 +146,7 @@ def test_without_an_image_no_process_is_started():
 
 
 class TestMaster:
-    """A master that runs no task again: the driver does the work once more, with care."""
+    """A master that runs no task again: the driver repeats the work in isolation."""
 
     READER = Reader(FileOpener(FILE), contents=None)
 
@@ -155,12 +155,12 @@ class TestMaster:
 
         return PySparkException("Job aborted: Python worker exited unexpectedly (crashed)")
 
-    def test_work_that_killed_a_process_is_done_again_with_care(self):
+    def test_work_that_killed_a_process_is_repeated_in_isolation(self):
         seen, said = [], []
 
         def work(reader):
-            seen.append(reader.care.always)
-            if not reader.care.always:
+            seen.append(reader.isolation.always)
+            if not reader.isolation.always:
                 raise self.died()
             return "done"
 
@@ -168,17 +168,19 @@ class TestMaster:
         assert retry_isolated(work, self.READER, said.append, lambda: undone.append(1)) == "done"
         assert (seen, undone, len(said)) == ([False, True], [1], 1)
 
-    @pytest.mark.parametrize("careful", [False, True])
-    def test_no_more_than_once_and_only_then(self, careful):
+    @pytest.mark.parametrize("always", [False, True])
+    def test_no_more_than_once_and_only_then(self, always):
         from pyspark.errors import PySparkException
 
-        error = self.died() if careful else PySparkException("No space left on device")
+        error = self.died() if always else PySparkException("No space left on device")
 
         def work(reader):
             raise error
 
         with pytest.raises(PySparkException) as caught:
-            retry_isolated(work, replace(self.READER, care=IsolationPolicy(careful)), pytest.fail)
+            retry_isolated(
+                work, replace(self.READER, isolation=IsolationPolicy(always)), pytest.fail
+            )
         assert caught.value is error
 
 

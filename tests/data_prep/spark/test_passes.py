@@ -61,8 +61,8 @@ def look_at(uri, content, cutting, **more):
     return inspect_image(uri, OpenFile.of(content), cutting, **more)
 
 
-def scanner(cutting, opening=None, *care):
-    return scan_task(TileMeasure(cutting), opening or FileOpener("file"), *care)
+def scanner(cutting, opening=None, *isolation):
+    return scan_task(TileMeasure(cutting), opening or FileOpener("file"), *isolation)
 
 
 def png(pixels):
@@ -295,7 +295,7 @@ def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always)
 def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
     row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
     row |= {"path": "file:/a.tif", "sha256": "0" * 64}
-    cut = cutter(FIELD, CUTTING, BadDisk("file"), tolerant=True, care=IsolationPolicy(always))
+    cut = cutter(FIELD, CUTTING, BadDisk("file"), tolerant=True, isolation=IsolationPolicy(always))
     assert list(cut(table(**row))) == []
     with pytest.raises(UnreadableImageError, match=r"a\.tif"):
         list(cutter(FIELD, CUTTING, BadDisk("file"), tolerant=False)(table(**row)))
