@@ -74,18 +74,11 @@ class Zone:
 
 @dataclass(frozen=True)
 class ZoneRules:
-    """The zones of all images of a data set.
+    """The zones of all images of a data set."""
 
-    Parameters
-    ----------
-    by_file : mapping of str to tuple of Zone
-        Zones by the image's path below the input folder, as Unicode NFC.
-    bottom_strip : int, default 0
-        Number of rows at the bottom of every image that no tile touches.
-    """
-
+    # Zones by the image's path below the input folder, as Unicode NFC
     by_file: Mapping[str, tuple[Zone, ...]] = field(default_factory=dict)
-    bottom_strip: int = 0
+    bottom_strip: int = 0  # Number of rows at the bottom of every image that no tile touches
 
     def of(self, path: str, width: int, height: int) -> Zones:
         """Return the zones of one image of that size."""
@@ -100,13 +93,7 @@ class ZoneRules:
         return Zones(tuple(polygons[EXCLUDE]), tuple(polygons[INCLUDE]))
 
     def check_files(self, paths: Iterable[str]) -> None:
-        """Refuse zones of missing images: a misspelt name would exclude nothing.
-
-        Raises
-        ------
-        SchemaError
-            If an image is missing; it names some of them.
-        """
+        """Refuse zones of missing images: a misspelt name would exclude nothing."""
         if unknown := sorted(set(self.by_file) - {_same_name(path) for path in paths}):
             raise SchemaError(
                 f"zones name {len(unknown)} files that are not among the images. Received: "

@@ -3,10 +3,9 @@
 PNG, JPEG, TIFF and BMP with 8 or 16 bits are read; with the extras ``formats`` and ``dm`` also CZI,
 ND2, OME-Zarr, dm3 and dm4; and what readers of other packages read
 (`data_prep.images.own_readers`). An EXIF orientation is applied, a fully opaque alpha channel is
-dropped, and colour images with equal
-channels become gray. `data_prep.images.tiff` reads TIFF files, `data_prep.images.reader_base` those
-of microscopes, and this module the others. A large image becomes a `ChunkedImage`, which decodes it
-part by part, if its format allows that.
+dropped, and colour images with equal channels become gray. Each format has an `ImageReader`; the
+first bytes of a file choose it. A large image becomes a `ChunkedImage`, which decodes it part by
+part, if its format allows that.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any, BinaryIO, cast
 
-import cv2
 import numpy as np
-from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
-from data_prep.images import jpeg
 from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.czi import START as CZI_START
 from data_prep.images.czi import CziFile
@@ -37,20 +34,13 @@ from data_prep.images.nd2 import Nd2File
 from data_prep.images.ome_zarr import START as ZARR_START
 from data_prep.images.ome_zarr import ZarrFile
 from data_prep.images.own_readers import open_by_own_reader
-from data_prep.images.plane_selection import DecodedPlane, Pixels, PlaneSelector, without_alpha
-from data_prep.images.reader_base import ImageReader, Plane, channel_number, take
+from data_prep.images.pillow import FORMATS, PillowFile
+from data_prep.images.plane_selection import DecodedPlane, Pixels, PlaneSelector
+from data_prep.images.reader_base import ImageReader, Plane, take
 from data_prep.images.tiff import TiffReader
 from data_prep.images.tiff_planes import PlaneWindow
-from distkeras_grid.errors import (
-    AmbiguousImageError,
-    GridError,
-    ImageError,
-    StorageError,
-    UnreadableImageError,
-)
+from distkeras_grid.errors import GridError, ImageError, StorageError, UnreadableImageError
 
-FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
-JPEGS = ("JPEG", "MPO")
 SUFFIXES = ("png", "jpg", "jpeg", "tif", "tiff", "bmp")
 # Pillow's own limit against decompression bombs.
 MAX_PIXELS = 178_956_970
@@ -79,9 +69,6 @@ FAILING = frozenset(
         *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENOENT, errno.EACCES, errno.EPERM),
     )
 )
-ORIENTATION = 274  # EXIF and TIFF tag
-# Pillow refuses a PNG with more than 1 MB of text or colour profile; scanners of slides write more.
-PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 64 << 20
 
 
 def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -116,20 +103,13 @@ def open_image(
     if not length:
         raise ImageError(f"{name} is empty (0 bytes). Copy it again, or remove it.")
     chosen = choice or PlaneSelector()
-    with _named_errors(name, length):
-        start = stream.read(START_BYTES)
-        stream.seek(0)
-        if (plane := _plane(start, stream, name, chosen)) is not None:
-            picture = _open_plane(plane, name, max_pixels, region_bytes)
-        elif length > MOST_WHOLE_BYTES:
-            raise ImageError(
-                f"{name} has {length:,} bytes, and such files can only be decoded as a whole, up "
-                f"to {MOST_WHOLE_BYTES:,} bytes. Save it as a tiled TIFF."
-            )
-        else:
-            picture = _read_by_pillow(stream, name, chosen, max_pixels)
-    if isinstance(picture.pixels, ChunkedImage):
-        return picture
+    with _named_errors(name, length), ExitStack() as opening:
+        reader = _reader(stream, name, chosen, length)
+        opening.callback(reader.close)
+        picture = _open_plane(take(reader, name, chosen), name, max_pixels, region_bytes)
+        if isinstance(picture.pixels, ChunkedImage):
+            opening.pop_all()
+            return picture
     return replace(picture, pixels=_common_form(picture.pixels, name))
 
 
@@ -177,37 +157,32 @@ def _is_failure(error: BaseException) -> bool:
     return False
 
 
-def _plane(start: bytes, stream: BinaryIO, name: str, choice: PlaneSelector) -> Plane | None:
-    """Return one plane of a file that can hold several, None if the file is of another format."""
-    if (container := open_by_own_reader(stream, name)) is not None:
-        return _taken(container, name, choice)
+def _reader(stream: BinaryIO, name: str, choice: PlaneSelector, length: int) -> ImageReader:
+    """Return the reader of a file, by its first bytes; any other file is Pillow's."""
+    start = stream.read(START_BYTES)
+    stream.seek(0)
+    if (own := open_by_own_reader(stream, name)) is not None:
+        return own
     if isinstance(stream, Folder):
         start = ZARR_START
     if start.startswith(TIFF_STARTS):
-        return _taken(TiffReader(stream, name, choice), name, choice)
+        return TiffReader(stream, name, choice)
     for known, kind in CONTAINERS:
         if start.startswith(known):
-            return _taken(kind(stream, name), name, choice)
-    return None
-
-
-def _taken(container: ImageReader, name: str, choice: PlaneSelector) -> Plane:
-    with ExitStack() as opening:
-        opening.callback(container.close)
-        plane = take(container, name, choice)
-        opening.pop_all()
-    return plane
+            return kind(stream, name)
+    if length > MOST_WHOLE_BYTES:
+        raise ImageError(
+            f"{name} has {length:,} bytes, and such files can only be decoded as a whole, up to "
+            f"{MOST_WHOLE_BYTES:,} bytes. Save it as a tiled TIFF."
+        )
+    return PillowFile(stream, name)
 
 
 def _open_plane(plane: Plane, name: str, max_pixels: int, region_bytes: int | None) -> DecodedPlane:
-    with ExitStack() as opening:
-        opening.callback(plane.close)
-        if region_bytes is not None and plane.nbytes > region_bytes and plane.grain is not None:
-            raster = ChunkedImage(_PlaneRegions(plane, plane.grain, name))
-            opening.pop_all()
-            return plane.picture(raster)
-        plane.check_size(max_pixels)
-        return plane.picture(plane.read())
+    if region_bytes is not None and plane.nbytes > region_bytes and plane.grain is not None:
+        return plane.picture(ChunkedImage(_PlaneRegions(plane, plane.grain, name)))
+    plane.check_size(max_pixels)
+    return plane.picture(plane.read())
 
 
 class _PlaneRegions:
@@ -256,121 +231,6 @@ def is_gray(pixels: Pixels) -> bool:
 
 def _eight_or_sixteen(pixels: Pixels, name: str) -> Pixels:
     return pixels if pixels.dtype in (np.uint8, np.uint16) else _as_uint16(pixels, name)
-
-
-def _read_by_pillow(
-    stream: BinaryIO, name: str, choice: PlaneSelector, max_pixels: int
-) -> DecodedPlane:
-    with Image.open(stream, formats=FORMATS) as image:
-        width, height = image.size
-        if width * height > max_pixels:
-            raise ImageError(
-                f"{name} has {width}x{height} pixels, and can only be decoded as a whole, up to "
-                f"{max_pixels:,} pixels. Save it as a tiled TIFF, or allow more by --max-pixels."
-            )
-        # Pillow would reduce most PNG of 16 bits to 8, and OpenCV knows no pages.
-        is_deep = image.format == "PNG" and _bits_of_png(stream) == 16
-        if is_deep and _count_of(image) > 1:
-            raise ImageError(
-                f"{name} is a 16-bit PNG with {_count_of(image)} pictures, which cannot be read "
-                "apart. Save each as a file of its own."
-            )
-        _seek(image, name, choice)
-        if image.format in JPEGS:
-            stream.seek(getattr(image, "offset", 0))
-            jpeg.check_whole(stream.read())
-        if is_deep:
-            pixels = _decode_deep_png(image, stream, name)
-        else:
-            pixels = _decode_by_pillow(image, name)
-    return DecodedPlane(_chosen_channel(pixels, name, choice))
-
-
-def _count_of(image: Image.Image) -> int:
-    count: int = getattr(image, "n_frames", 1)
-    return count
-
-
-def _seek(image: Image.Image, name: str, choice: PlaneSelector) -> None:
-    """Go to the chosen page; animated PNG of 8 bits and JPEG files can have several."""
-    count = _count_of(image)
-    if choice.page is None and count > 1:
-        raise AmbiguousImageError(
-            f"{name} holds {count} pictures. Received: none to take. Choose one by --page 0 to "
-            f"{count - 1}."
-        )
-    if (choice.page or 0) >= count:
-        raise ImageError(f"{name} has {count} pages. Received: page {choice.page}, from 0.")
-    if choice.z is not None and choice.z.isdecimal() and int(choice.z) > 0:
-        raise ImageError(f"{name} has one focal plane. Received: z {choice.z}, from 0.")
-    if choice.page:
-        image.seek(choice.page)
-
-
-def _chosen_channel(pixels: Pixels, name: str, choice: PlaneSelector) -> Pixels:
-    if choice.channel is None:
-        return pixels
-    names = ("red", "green", "blue") if pixels.ndim == 3 else ()
-    count = len(names) or 1
-    numbers = [channel_number(text, count, names, name) for text in choice.channels]
-    if pixels.ndim == 2:
-        return pixels
-    return pixels[:, :, numbers[0]] if len(numbers) == 1 else pixels[:, :, numbers]
-
-
-def _bits_of_png(stream: BinaryIO) -> int:
-    """Return the bits of a value, and restore the position in the file."""
-    at = stream.tell()
-    stream.seek(24)  # IHDR is the first chunk
-    bits = stream.read(1)[0]
-    stream.seek(at)
-    return bits
-
-
-def _decode_deep_png(image: Image.Image, stream: BinaryIO, name: str) -> Pixels:
-    if image.getexif().get(ORIENTATION, 1) != 1:
-        raise ImageError(
-            f"{name} is a 16-bit PNG with an orientation, which cannot be applied. Save it upright."
-        )
-    stream.seek(0)
-    content = np.frombuffer(stream.read(), np.uint8)
-    pixels: Pixels | None = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)
-    if pixels is None or pixels.dtype != np.uint16:
-        raise ImageError(f"{name} cannot be decoded as a 16-bit PNG. Save it again.")
-    if pixels.ndim == 3:
-        # OpenCV returns blue first, and turns a transparent colour into an alpha channel.
-        order = [2, 1, 0, 3][: pixels.shape[2]]
-        pixels = pixels[:, :, order]
-    if pixels.ndim == 3 and pixels.shape[2] == 4:
-        pixels = without_alpha(pixels, name)
-    elif "transparency" in image.info:
-        _check_no_pixel_is(pixels, image.info["transparency"], name)
-    return pixels
-
-
-def _check_no_pixel_is(pixels: Pixels, transparent: object, name: str) -> None:
-    """Refuse an image in which the colour that means "transparent" is used."""
-    same = pixels == np.array(transparent, dtype=np.uint16)
-    used = same.all(axis=2) if same.ndim == 3 else same
-    if used.any():
-        raise ImageError(
-            f"{name} has transparent pixels. Received: {int(used.sum()):,} of the transparent "
-            "colour. Save it without transparency, on the background that it should have."
-        )
-
-
-def _decode_by_pillow(image: Image.Image, name: str) -> Pixels:
-    # In place, and without needless conversions: each copy would take as much memory again.
-    ImageOps.exif_transpose(image, in_place=True)
-    if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
-        return without_alpha(np.asarray(_in_mode(image, "RGBA")), name)
-    if image.mode.startswith("I"):
-        return np.asarray(image)
-    return np.asarray(_in_mode(image, "L" if image.mode in ("1", "L") else "RGB"))
-
-
-def _in_mode(image: Image.Image, mode: str) -> Image.Image:
-    return image if image.mode == mode else image.convert(mode)
 
 
 def _as_uint16(pixels: Pixels, name: str) -> Pixels:

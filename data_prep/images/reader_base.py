@@ -45,46 +45,21 @@ MAX_REGION_PIXELS = 1 << 34
 
 @dataclass(frozen=True)
 class PlaneInfo:
-    """Properties that all planes of one page share.
+    """Properties that all planes of one page share."""
 
-    Parameters
-    ----------
-    size : (int, int)
-        Height and width, pixels.
-    itemsize : int
-        Bytes of a value.
-    grain : (int, int), optional
-        Height and width of the parts that are decoded at once, pixels. None if only the whole plane
-        can be decoded.
-    channels, planes : int
-        Numbers of channels and of focal planes.
-    channel_names : sequence of str
-        Names of all channels; empty if one has no name.
-    is_colour : bool
-        Whether each plane has red, green and blue; then there is one channel.
-    bits : int, optional
-        Significant bits, if they are stated.
-    pixel_size : pair of float, optional
-        Width and height of a pixel, micrometres.
-    notes : tuple of str, default ()
-        Changes that are made to the values while they are read.
-    samples : int, default 1
-        Number of values of a pixel that can only be decoded together.
-    chunk : (int, int), optional
-        Height and width of what is stored in one piece, where that may exceed the plane, pixels.
-    """
-
-    size: tuple[int, int]
-    itemsize: int
+    size: tuple[int, int]  # Height and width, pixels
+    itemsize: int  # Bytes of a value
+    # Height and width of the parts that are decoded at once, pixels; None: only the whole plane is
     grain: tuple[int, int] | None
     channels: int = 1
-    planes: int = 1
-    channel_names: Sequence[str] = ()
-    is_colour: bool = False
-    bits: int | None = None
-    pixel_size: Size | None = None
-    notes: tuple[str, ...] = ()
-    samples: int = 1
+    planes: int = 1  # Number of focal planes
+    channel_names: Sequence[str] = ()  # Of all channels; empty if one has no name
+    is_colour: bool = False  # Whether a plane has red, green and blue; then there is one channel
+    bits: int | None = None  # Significant bits, if they are stated
+    pixel_size: Size | None = None  # Width and height of a pixel, micrometres
+    notes: tuple[str, ...] = ()  # Changes that are made to the values while they are read
+    samples: int = 1  # Number of values of a pixel that can only be decoded together
+    # Height and width of what is stored in one piece, where that may exceed the plane, pixels
     chunk: tuple[int, ...] = ()
 
 
@@ -282,17 +257,7 @@ def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -
 def local_path(stream: BinaryIO, resources: ExitStack) -> str:
     """Return a path that a library can open; a copy, if the file is on no local disk.
 
-    Parameters
-    ----------
-    stream : file
-        What a reader is called with.
-    resources : ExitStack
-        Deletes the copy.
-
-    Raises
-    ------
-    NoSpaceError
-        If the local disk has no room for a copy.
+    `stream`: what a reader is called with. `resources`: deletes the copy.
     """
     name = getattr(stream, "name", None)
     if isinstance(name, str) and os.path.isfile(name):

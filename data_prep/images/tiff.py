@@ -11,7 +11,6 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
@@ -43,15 +42,6 @@ UNNAMED = "IQR"
 MAX_PLANES = 1_000_000
 
 
-@dataclass(frozen=True)
-class PagePlanes:
-    """The planes of one page, and the axes on which they lie."""
-
-    planes: Planes
-    z_axis: str | None
-    channel_axis: str | None  # None where channels are samples of a pixel, or there is only one
-
-
 class TiffReader:
     """A TIFF file as a `data_prep.images.reader_base.ImageReader`.
 
@@ -78,22 +68,22 @@ class TiffReader:
             raise ImageError(f"{name} holds no image. Remove it.")
         self._rests = [self._other_axes(stack) for stack in self._stacks]
         self.pages = sum(math.prod(rest.values()) for rest in self._rests)
-        self._known: dict[int, PagePlanes] = {}
+        self._known: dict[int, Planes] = {}
         self._last: tuple[object, Pixels] | None = None
 
     def form(self, page: int) -> PlaneInfo:
         """Return what the planes of a page are like."""
         with warnings_kept_away():
-            known = self._page(page)
-            stack = known.planes.stack
+            planes = self._page(page)
+            stack = planes.stack
             first = stack.first
             _check_kind(first, self._name)
             described = Ome.of(self._tiff, stack.number)
             pixel_size = tiff_pixel_size(self._tiff, first, described)
             if orientation(first) >= 5 and pixel_size is not None:
                 pixel_size = pixel_size[::-1]
-            channels, samples = stack.length(known.channel_axis), _sample_channels(first)
-            if known.channel_axis is None:
+            channels, samples = stack.length(planes.channel_axis), _sample_channels(first)
+            if planes.channel_axis is None:
                 channels = samples
             elif samples > 1:
                 raise ImageError(
@@ -107,8 +97,8 @@ class TiffReader:
             if has_display_table(first):
                 notes.append("gray, without the colours in which ImageJ shows it")
             return PlaneInfo(
-                *(size, np.dtype(first.dtype).itemsize, known.planes.grain, channels),
-                planes=stack.length(known.z_axis),
+                *(size, np.dtype(first.dtype).itemsize, planes.grain, channels),
+                planes=stack.length(planes.z_axis),
                 channel_names=described.channels,
                 is_colour=channels == 1 and _is_colour(first),
                 bits=described.bits if described.bits is not None else int(first.bitspersample),
@@ -120,35 +110,29 @@ class TiffReader:
 
     def read(self, page: int, channel: int, plane: int, window: PlaneWindow) -> Pixels:
         """Decode a rectangle, array [height, width] or [height, width, 3]."""
-        known = self._page(page)
-        first = known.planes.stack.first
-        is_whole = window == PlaneWindow(0, 0, first.imagewidth, first.imagelength)
-        planes = known.planes if is_whole else known.planes.crop(window)
-        axes = (known.z_axis, plane), (known.channel_axis, channel)
-        place = {axis: at for axis, at in axes if axis is not None}
-        if known.channel_axis is not None or _sample_channels(first) == 1:
+        planes = self._page(page)
+        if planes.channel_axis is not None or _sample_channels(planes.stack.first) == 1:
             with warnings_kept_away():
-                return planes.read(**place)
+                return planes.read(channel, plane, window)
         # All samples are decoded together.
         key = page, plane, window
         if self._last is None or self._last[0] != key:
             with warnings_kept_away():
-                self._last = key, planes.read(**place)
+                self._last = key, planes.read(channel, plane, window)
         return self._last[1][:, :, channel]
 
     def close(self) -> None:
         """Forget what was decoded; the file belongs to whoever opened it."""
         self._last = None
 
-    def _page(self, number: int) -> PagePlanes:
+    def _page(self, number: int) -> Planes:
         if number not in self._known:
             stack, place = self._stack_of(number)
-            planes = Planes(stack, place, self._name, self._stream, self._length)
-            z_axis, axis = self._z_axis(stack), self._channel_axis(stack)
-            self._known[number] = PagePlanes(
-                planes,
-                z_axis if stack.length(z_axis) > 1 else None,
-                axis if stack.length(axis) > 1 else None,
+            z_axis, channel_axis = self._z_axis(stack), self._channel_axis(stack)
+            self._known[number] = Planes(
+                *(stack, place, self._name, self._stream, self._length),
+                z_axis=z_axis if stack.length(z_axis) > 1 else None,
+                channel_axis=channel_axis if stack.length(channel_axis) > 1 else None,
             )
         return self._known[number]
 

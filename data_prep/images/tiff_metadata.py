@@ -76,13 +76,7 @@ class Ome:
     @classmethod
     def of(cls, tiff: tifffile.TiffFile, number: int) -> Ome:
         """Read the part about image `number`; the result is empty if it is missing or damaged."""
-        if not tiff.is_ome:
-            return cls()
-        try:
-            root = ElementTree.fromstring(tiff.ome_metadata or "")
-        except ElementTree.ParseError:
-            return cls()
-        elements = root.findall("{*}Image/{*}Pixels")
+        elements = _ome_pixels(tiff)
         if number >= len(elements):
             return cls()
         pixels = elements[number]
@@ -101,18 +95,21 @@ class Ome:
 
 def planes_stated(tiff: tifffile.TiffFile) -> int:
     """Return the largest number of planes that the OME-XML of a file states; 0 if there is none."""
-    if not tiff.is_ome:
-        return 0
-    try:
-        root = ElementTree.fromstring(tiff.ome_metadata or "")
-    except ElementTree.ParseError:
-        return 0
     counts = [0]
-    for pixels in root.findall("{*}Image/{*}Pixels"):
+    for pixels in _ome_pixels(tiff):
         counts.append(math.prod(int(pixels.get(f"Size{axis}", 1)) for axis in "CZT"))
         for data in pixels.findall("{*}TiffData"):
             counts += [int(data.get(name, 0)) for name in ("PlaneCount", "NumPlanes")]
     return max(counts)
+
+
+def _ome_pixels(tiff: tifffile.TiffFile) -> list[ElementTree.Element]:
+    """Return what the OME-XML says of each image; nothing if it is missing or damaged."""
+    try:
+        root = ElementTree.fromstring((tiff.ome_metadata or "") if tiff.is_ome else "<OME/>")
+    except ElementTree.ParseError:
+        return []
+    return root.findall("{*}Image/{*}Pixels")
 
 
 def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) -> Size | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -80,12 +80,9 @@ class Planes:
     name: str  # Named in errors
     stream: BinaryIO = field(repr=False)  # The TIFF file
     length: int  # Bytes of the file
-    window: PlaneWindow | None = None  # Part of each page to decode; the page must be upright
+    z_axis: str | None = None
+    channel_axis: str | None = None  # None where channels are samples of a pixel, or there is one
     _pages: dict[int, tuple[tifffile.TiffPage, Stored]] = field(default_factory=dict, repr=False)
-
-    def crop(self, window: PlaneWindow) -> Planes:
-        """Return planes that decode only a part of each page."""
-        return replace(self, window=window)
 
     @property
     def grain(self) -> tuple[int, int] | None:
@@ -101,18 +98,22 @@ class Planes:
         part_bytes = high * wide * samples * page.dtype.itemsize
         return (high, wide) if part_bytes <= MOST_PART_BYTES else None
 
-    def read(self, **more: int) -> Pixels:
-        """Return a page [height, width] or [height, width, samples], upright; 0 is black."""
-        place = self.place | more
+    def read(self, channel: int, plane: int, window: PlaneWindow) -> Pixels:
+        """Return a page [height, width] or [height, width, samples], upright; 0 is black.
+
+        `window`: part of the page to decode; of a page that is not upright, all of it.
+        """
+        place: dict[str | None, int] = {**self.place}
+        place |= {self.z_axis: plane, self.channel_axis: channel}
         lengths = [length for _, length in self.stack.leading]
         indices = [place.get(axis, 0) for axis, _ in self.stack.leading]
         number = int(np.ravel_multi_index(indices, lengths)) if lengths else 0
         if self.stack.is_one_block:
             page = self.stack.first
-            pixels = self._in_one_block(number)
+            pixels = self._in_one_block(number, window)
         else:
             page, stored = self._page(number)
-            pixels = self._decoded(page, stored)
+            pixels = self._decoded(page, stored, window)
         axes = page.axes
         order = [axes.index(axis) for axis in "YXS" if axis in axes]
         if len(order) != pixels.ndim:
@@ -152,7 +153,7 @@ class Planes:
         self._check_pieces(page, page)
         return page, page
 
-    def _in_one_block(self, number: int) -> Pixels:
+    def _in_one_block(self, number: int, window: PlaneWindow) -> Pixels:
         """Return one of the planes that are stored one after another behind a single page."""
         first, start = self.stack.first, self.stack.series.dataoffset
         end = (start or 0) + (number + 1) * first.nbytes
@@ -161,11 +162,10 @@ class Planes:
                 f"{self.name} states more planes than it holds. Received: plane {number}, from 0. "
                 "Copy it again."
             )
-        return self._in_rows(first, end - first.nbytes)
+        return self._in_rows(first, end - first.nbytes, window)
 
-    def _in_rows(self, page: tifffile.TiffPage, start: int) -> Pixels:
+    def _in_rows(self, page: tifffile.TiffPage, start: int, window: PlaneWindow) -> Pixels:
         """Return pixels of a page that is stored uncompressed, row by row."""
-        window = self.window or PlaneWindow(0, 0, page.imagewidth, page.imagelength)
         stored = np.dtype(page.dtype).newbyteorder(page.parent.byteorder)
         is_planar = page.planarconfig == PLANAR and page.samplesperpixel > 1
         samples = 1 if is_planar else page.samplesperpixel
@@ -176,25 +176,24 @@ class Planes:
             self.stream.seek(start + (plane * page.imagelength + window.top) * row)
             values = np.frombuffer(_exactly(self.stream, rows * row, self.name), stored)
             part = values.reshape(rows, page.imagewidth, samples)[:, window.left : window.right]
-            parts.append(part.astype(np.dtype(page.dtype)))
+            parts.append(part.astype(np.dtype(page.dtype), copy=False))
         if is_planar:
             return np.stack([part[:, :, 0] for part in parts])
         return parts[0] if "S" in page.axes else parts[0][:, :, 0]
 
-    def _decoded(self, page: tifffile.TiffPage, stored: Stored) -> Pixels:
+    def _decoded(self, page: tifffile.TiffPage, stored: Stored, window: PlaneWindow) -> Pixels:
         if page.photometric == YCBCR and page.compression not in JPEG_COMPRESSIONS:
             # tifffile returns YCbCr values as they are stored; Pillow converts them.
             self.stream.seek(0)
             with Image.open(self.stream, formats=("TIFF",)) as image:
                 image.seek(page.index)
                 return np.asarray(image.convert("RGB"))
-        if page.imagedepth != 1 or (page.is_final and self.window is None):
+        if page.imagedepth != 1:
             # A Spark task has one core.
             return np.asarray(stored.asarray(maxworkers=1))
         if page.is_final:
-            return self._in_rows(page, stored.dataoffsets[0])
-        whole = PlaneWindow(0, 0, page.imagewidth, page.imagelength)
-        return self._in_pieces(page, stored, self.window or whole)
+            return self._in_rows(page, stored.dataoffsets[0], window)
+        return self._in_pieces(page, stored, window)
 
     def _in_pieces(self, page: tifffile.TiffPage, stored: Stored, window: PlaneWindow) -> Pixels:
         """Return a rectangle of a page; only the pieces that it touches are decoded."""

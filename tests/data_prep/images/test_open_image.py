@@ -264,7 +264,7 @@ def is_unreadable(monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(open_image_module, "_read_by_pillow", fail)
+    monkeypatch.setattr(open_image_module, "PillowFile", fail)
     with pytest.raises(ImageError, match=r"x\.png") as caught:
         open_image(BytesIO(encode(GRAY)), "x.png")
     return isinstance(caught.value, UnreadableImageError)
