@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from data_prep.ingest.job import IMAGES, ingest_folder
+from data_prep.ingest.job import IMAGES, ingest_images
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import output, report
@@ -137,6 +137,6 @@ def ingest(flags: argparse.Namespace) -> ExitCode:
     preflight.check_input(settings.input, "--input")
     preflight.check_output(settings.output, IMAGES, settings.input, overwrite=False)
     session = start_spark("distkeras-grid ingest", flags.master)
-    done = ingest_folder(settings, spark=session, say=output())
+    done = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=done.manifest["rows"], left_out=done.left_out)
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK

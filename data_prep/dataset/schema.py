@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,8 @@ COLUMNS = (
     ("saturated", "double", "part of the values that are white"),
 )
 NULLABLE = ("pixel_size",)
+# What else calls these types otherwise.
+ARROW_TYPES, SPARK_TYPES = {"int": "int32"}, {"int": "integer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +91,23 @@ def max_stored_value(field: Field) -> int:
     return round(1 / field.scale)
 
 
-def spark_schema(field: Field) -> StructType:
-    """Return the Spark schema; the image column carries `field` in its metadata."""
+def schema_of(
+    field: Field, columns: Iterable[tuple[str, str, str]], nullable: Collection[str] = ()
+) -> StructType:
+    """Return the Spark schema of an image column and of others: name, type and comment.
+
+    The image column carries `field` in its metadata.
+    """
     from pyspark.sql import types
-
-    def column(name: str, kind: str, comment: str) -> types.StructField:
-        return types.StructField(name, kinds[kind], name in NULLABLE, {"comment": comment})
-
-    kinds = {
-        "int": types.IntegerType(),
-        "double": types.DoubleType(),
-        "string": types.StringType(),
-    }
 
     image: types.DataType = types.BinaryType()
     if field.is_file:
         # The same struct as in Hugging Face data sets, whose readers show the pictures.
-        image = types.StructType(
-            [
-                types.StructField("bytes", types.BinaryType(), nullable=False),
-                types.StructField("path", types.StringType(), nullable=False),
-            ]
-        )
-    first = types.StructField(IMAGE_COLUMN, image, nullable=False, metadata=field.to_metadata())
-    return types.StructType([first, *(column(*entry) for entry in COLUMNS)])
+        image = types.StructType().add("bytes", "binary", False).add("path", "string", False)
+    schema = types.StructType().add(field.name, image, False, field.to_metadata())
+    for name, kind, comment in columns:
+        schema.add(name, SPARK_TYPES.get(kind, kind), name in nullable, {"comment": comment})
+    return schema
 
 
 def record_batch(
@@ -152,8 +147,7 @@ def record_batch(
     # Any other column is an attribute of a tile.
     for name in [name for name, _, _ in COLUMNS if name not in values]:
         values[name] = [getattr(tile, name) for tile in tiles]
-    arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
-    arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
+    arrays = [pa.array(values[name], ARROW_TYPES.get(kind, kind)) for name, kind, _ in COLUMNS]
     stored = [encode(tile.pixels, field.encoding, cutting.quality) for tile in tiles]
     images = pa.array(stored, pa.binary())
     if field.is_file:

@@ -55,7 +55,7 @@ from data_prep.spark.driver import (
 from data_prep.spark.passes import ImageScan
 from data_prep.spark.scan import Reader, load_contents
 from data_prep.splits.duplicate_pairs import MAX_LISTED, to_json
-from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
+from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.labels import annotate_each
 from distkeras_grid.dataset.manifest import TILED, ImageRecord, shard_number
@@ -315,7 +315,7 @@ class UpdateRun:
             hidden=listing.hidden,
         )
         scans = self._scan(diff.to_scan, listing, prints)
-        new = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
+        new = prints.subset(digest for digest in prints if digest not in stored)
         fingerprints = Fingerprints(prints, new)
         return plan_update(base, head, base_records, listing, diff, scans, fingerprints, settings)
 

@@ -32,11 +32,11 @@ from data_prep.splits.assign import check_leaks
 from data_prep.splits.duplicate_pairs import (
     describe,
     describe_cut_short,
-    find_duplicate_pairs,
     remap_pairs,
 )
 from data_prep.splits.folds import renamed
 from data_prep.splits.labels import Annotation, class_names, differing_by_case
+from data_prep.splits.near_duplicates import find_near_duplicates
 from distkeras_grid.dataset.folds import Folds
 from distkeras_grid.dataset.manifest import LEFT_OUT, TILED, DuplicatePair, ImageRecord
 from distkeras_grid.errors import EmptySplitError, ImageError, LabelError
@@ -191,7 +191,10 @@ def _duplicate_pairs(
     before = {path: each.pixel_sha256 for path, each in actions.base_records.items()}
     known = remap_pairs(base.manifest.near_duplicates if base else (), before, names)
     wanted = fingerprints.new.keys() | new_pictures(actions)
-    search = find_duplicate_pairs(names, fingerprints.all, wanted, known)
+    search = find_near_duplicates(
+        *(fingerprints.all, wanted, [(pair.one, pair.other) for pair in known]),
+        names={path: digest for digest, path in names.items()},
+    )
     splits = {path: str(each.split) for path, each in actions.records.items() if each.split}
     lines = [*describe(search.pairs, splits), *describe_cut_short(search.cut_short)]
     return list(dict.fromkeys([*known, *search.pairs])), lines

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.hugging_face import CARD, class_label, describe
+from data_prep.dataset.schema import schema_of
 from data_prep.export.output_target import OutputTarget, choose_place
 from data_prep.export.samples import (
     ENCODING,
@@ -256,15 +257,8 @@ class _Exporter:
         from pyspark.sql import types
 
         field = replace(self._field, encoding=extension_of(self._field))
-        picture = types.StructType(
-            [
-                types.StructField("bytes", types.BinaryType(), nullable=False),
-                types.StructField("path", types.StringType(), nullable=False),
-            ]
-        )
-        first = types.StructField(field.name, picture, False, field.to_metadata())
         others = [each for each in rows.schema.fields if each.name != field.name]
-        return types.StructType([first, *others])
+        return types.StructType([*schema_of(field, ()), *others])
 
     def card(self, rows: DataFrame, splits: list[str]) -> str:
         """Return what Hugging Face's ``datasets`` reads."""

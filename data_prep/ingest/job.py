@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import field as described
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from data_prep.ingest.plan import IngestPlan, InputFile, make_plan
@@ -24,10 +23,15 @@ from data_prep.ingest.stages import (
 )
 from data_prep.ingest.transforms import Transform
 from data_prep.spark.discovery import InputFolder, find_images
-from data_prep.spark.driver import executor_errors, relative_to, summarize_errors, tiling_versions
+from data_prep.spark.driver import (
+    executor_errors,
+    relative_to,
+    scan_files,
+    summarize_errors,
+    tiling_versions,
+)
 from data_prep.spark.passes import write_splits
 from data_prep.spark.progress import task_progress
-from data_prep.spark.scan import measure_files, run_in_batches
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.labels import differing_by_case
 from distkeras_grid.dataset.versions import FOLDER as VERSIONS
@@ -71,7 +75,7 @@ class IngestResult:
 
 def ingest_images(
     settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
-) -> dict[str, Any]:
+) -> IngestResult:
     """Convert labelled images to the Parquet files that trainers read.
 
     The data set appears whole at the end, under its name: Parquet files in one folder for each
@@ -81,28 +85,34 @@ def ingest_images(
 
     Parameters
     ----------
-    settings, spark, say
-        See `ingest_folder`, which raises the same errors.
+    settings : IngestSettings
+    spark : SparkSession, optional
+        Default: the running session, or a new local one.
+    say : callable, optional
+        Receives progress lines.
 
     Returns
     -------
-    dict
-        The content of ``_versions/0.json``.
+    IngestResult
+
+    Raises
+    ------
+    PathNotFoundError
+        If the input folder or a file of the format is not there.
+    DataError, LabelError, SplitLeakError, EmptySplitError
+        If the files or the labels cannot be used.
+    NoSpaceError
+        If the rows might not fit.
+    OutputExistsError
+        If something is in the output folder.
 
     Examples
     --------
     >>> from data_prep.ingest import IngestSettings
     >>> settings = IngestSettings("idx", "fashion-mnist", "hdfs:///fashion")
-    >>> ingest_images(settings, say=print)["rows"]                       # doctest: +SKIP
+    >>> ingest_images(settings, say=print).manifest["rows"]              # doctest: +SKIP
     70000
     """
-    return ingest_folder(settings, spark=spark, say=say).manifest
-
-
-def ingest_folder(
-    settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
-) -> IngestResult:
-    """Do what `ingest_images` does, and return what was left out, too."""
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
@@ -149,13 +159,11 @@ def _look(
     """Return what is in the files, sorted by path; all must be readable."""
     if images.broken:
         raise ImageError(f"{summarize_errors(images.broken)} Nothing was written.")
-    say(f"looking at the files in {settings.input} ...")
-    work = partial(measure_files, spark, FileMeasure(settings.format))
-    with task_progress(spark, "looking", say):
-        inputs = [*run_in_batches(work, images.lengths, images.reader, say)]
-    if gone := images.lengths.keys() - {each.uri for each in inputs}:
+    measure = FileMeasure(settings.format)
+    inputs = scan_files(spark, measure, images.lengths, images.reader, settings.input, say)
+    if gone := images.lengths.keys() - inputs.keys():
         raise ImageError(f"{min(gone)} is gone, or cannot be read. Nothing was written.")
-    return sorted(inputs, key=lambda each: each.uri)
+    return [inputs[uri] for uri in sorted(inputs)]
 
 
 def _plan(

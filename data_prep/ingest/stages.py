@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.dataset.schema import schema_of
 from data_prep.images.file_access import FileOpener, OpenFile
 from data_prep.images.open_image import decode_image
 from data_prep.ingest import cifar, idx
@@ -55,7 +56,6 @@ from distkeras_grid.spark.worker_jobs import limit_arrow_batch
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 BATCH_ROWS = 64
 BATCH_BYTES = 8 << 20
@@ -130,7 +130,7 @@ def read_rows(
     table = pa.Table.from_pylist(rows, schema)
     return assigned_rows(spark, table, plan.units[-1].partition + 1, reader).mapInArrow(
         _read_task(reader.opening, reading),
-        spark_schema(pixel_field(reading.look, reading.classes), reading.columns),
+        schema_of(pixel_field(reading.look, reading.classes), reading.columns, [GROUP_COLUMN]),
     )
 
 
@@ -206,23 +206,6 @@ def record_batch(
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def spark_schema(field: Field, columns: Sequence[tuple[str, str, str]]) -> StructType:
-    """Return the Spark schema; the image column carries `field` in its metadata."""
-    from pyspark.sql import types
-
-    kinds = {"int": types.IntegerType(), "string": types.StringType()}
-    first = types.StructField(
-        IMAGE_COLUMN, types.BinaryType(), nullable=False, metadata=field.to_metadata()
-    )
-    others = [
-        types.StructField(
-            name, kinds[kind], nullable=name == GROUP_COLUMN, metadata={"comment": comment}
-        )
-        for name, kind, comment in columns
-    ]
-    return types.StructType([first, *others])
-
-
 def fit(
     spark: SparkSession,
     train: DataFrame,
@@ -290,4 +273,4 @@ def transform_rows(
             images = pa.array([image.tobytes() for image in values], pa.binary())
             yield pa.RecordBatch.from_arrays([images, *batch.columns[1:]], names=batch.schema.names)
 
-    return rows.mapInArrow(work, spark_schema(field, reading.columns))
+    return rows.mapInArrow(work, schema_of(field, reading.columns, [GROUP_COLUMN]))

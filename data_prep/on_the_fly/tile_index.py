@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_prep.dataset.schema import ARROW_TYPES, SPARK_TYPES
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.update import make_plan
 from data_prep.geometry.grid import Positions, RotatedFrame, TileSpec
@@ -276,7 +277,7 @@ def index_image(row: dict[str, Any], cutting: TilingConfig) -> Iterator[pa.Recor
             "src_cy": centres[1] / scale[1],
         }
         yield pa.record_batch(
-            [pa.array(values[name], _arrow(kind)) for name, kind in columns],
+            [pa.array(values[name], ARROW_TYPES.get(kind, kind)) for name, kind in columns],
             names=[name for name, _ in columns],
         )
 
@@ -314,26 +315,12 @@ def _columns(cutting: TilingConfig) -> tuple[tuple[str, str], ...]:
 def _schema(field: Field, columns: tuple[tuple[str, str], ...]) -> StructType:
     from pyspark.sql import types
 
-    kinds = {
-        "int": types.IntegerType(),
-        "double": types.DoubleType(),
-        "string": types.StringType(),
-    }
-    return types.StructType(
-        [
-            types.StructField(
-                name, kinds[kind], False, field.to_metadata() if name == "uri" else None
-            )
-            for name, kind in columns
-        ]
-    )
+    schema = types.StructType()
+    for name, kind in columns:
+        metadata = field.to_metadata() if name == "uri" else None
+        schema.add(name, SPARK_TYPES.get(kind, kind), False, metadata)
+    return schema
 
 
 def _ddl(columns: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns)
-
-
-def _arrow(kind: str) -> pa.DataType:
-    import pyarrow as pa
-
-    return {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}[kind]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from data_prep.dataset.commit import PARTIAL
@@ -20,9 +21,16 @@ from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.intensity import parse_normalising
 from data_prep.images.tiff_metadata import parse_length
 from data_prep.report.html import FOLDER as REPORTS
-from data_prep.spark.passes import ImageScan, inspect_images, tile_frame, write_tiles
+from data_prep.spark.passes import ImageScan, TileMeasure, tile_frame, write_tiles
 from data_prep.spark.progress import task_progress
-from data_prep.spark.scan import Reader, retry_isolated, run_in_batches
+from data_prep.spark.scan import (
+    Measure,
+    R,
+    Reader,
+    measure_files,
+    retry_isolated,
+    run_in_batches,
+)
 from data_prep.splits.assign import check_leaks
 from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.fingerprint_store import FOLDER as LIKENESS
@@ -114,20 +122,34 @@ def scan_images(
     `fingerprints`: receives the fingerprints, by the digest of the pixels. What is returned has
     none.
     """
-    say(f"looking at the images in {settings.input} ...")
-    looking = executor_errors(spark, settings.input, "looking at the images in")
+
+    def keep(scan: ImageScan) -> ImageScan:
+        if fingerprints is not None and scan.fingerprint:
+            fingerprints.add(scan.pixel_sha256, scan.fingerprint)
+        return replace(scan, fingerprint=b"")
+
+    measure = TileMeasure(cutting_of(settings, Storage(spark)), frozenset(shown))
+    return scan_files(spark, measure, lengths, reader, settings.input, say, keep)
+
+
+def scan_files(
+    spark: SparkSession,
+    measure: Measure[R],
+    lengths: Mapping[str, int],
+    reader: Reader,
+    folder: str,
+    say: Say,
+    keep: Callable[[R], R] = lambda record: record,
+) -> dict[str, R]:
+    """Scan the files of a folder, and return their records by whole path.
+
+    `keep`: returns what is held of a record.
+    """
+    say(f"looking at the images in {folder} ...")
+    looking = executor_errors(spark, folder, "looking at the images in")
+    work = partial(measure_files, spark, measure)
     with looking, task_progress(spark, "looking", say):
-        cutting = cutting_of(settings, Storage(spark))
-        scans = {}
-
-        def work(some: Mapping[str, int], reader: Reader) -> list[ImageScan]:
-            return inspect_images(spark, some, reader, cutting, shown)
-
-        for each in run_in_batches(work, lengths, reader, say):
-            if fingerprints is not None and each.fingerprint:
-                fingerprints.add(each.pixel_sha256, each.fingerprint)
-            scans[each.uri] = replace(each, fingerprint=b"")
-    return scans
+        return {each.uri: keep(each) for each in run_in_batches(work, lengths, reader, say)}
 
 
 def relative_to(root: str) -> Callable[[str], str]:

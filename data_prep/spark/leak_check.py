@@ -12,7 +12,6 @@ from data_prep.dataset.settings import TilingSettings
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.spark.presplit_folder import ScanResult, look_at_folder
-from data_prep.splits.fingerprint_cache import NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.leakage import Leak, LeakRecord, find_leaks
 from data_prep.splits.near_duplicates import find_near_duplicates
@@ -85,7 +84,7 @@ def check_leaks_of(
         limits = {"glob": glob, "max_pixels": max_pixels, **(choice or PlaneSelector()).to_json()}
         settings = TilingSettings(root, root, **limits)
         pictures = look_at_folder(session, settings, (splits, group), near_duplicates, say)
-    search = find_near_duplicates(pictures.fingerprints if near_duplicates else {})
+    search = find_near_duplicates(pictures.fingerprints, names=pictures.names)
     counts: dict[str, int] = {}
     for picture in pictures.pictures:
         counts[picture.split] = counts.get(picture.split, 0) + 1
@@ -113,16 +112,16 @@ def _tiles(
     _hold_against_rows(spark, root, tiled, pictures)
     fingerprints: Mapping[str, bytes] = {}
     if near_duplicates:
-        stored = load_fingerprints(storage, root)
-        missing = [each.source for each in tiled if each.content not in stored]
+        fingerprints = load_fingerprints(storage, root)
+        missing = [each.source for each in tiled if each.content not in fingerprints]
         if missing:
             raise DataError(
                 f"{root} has no fingerprint of {len(missing)} images, such as {missing[0]}, so "
                 "near-duplicates cannot be judged. Run tile --update, which makes them, or check "
                 "without them (--near-duplicates off)."
             )
-        fingerprints = NameChange({each.source: str(each.content) for each in tiled}, stored)
-    return ScanResult(pictures, fingerprints, {})
+    names = {each.source: str(each.content) for each in tiled}
+    return ScanResult(pictures, fingerprints, names, {})
 
 
 def pictures_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,14 @@ import numpy as np
 
 from data_prep.dataset.plan import TaskAssignment
 from data_prep.dataset.schema import (
+    COLUMNS,
+    NULLABLE,
     SourceRow,
     encode,
     max_stored_value,
     measures_of,
     record_batch,
-    spark_schema,
+    schema_of,
 )
 from data_prep.dataset.settings import CHOICES
 from data_prep.geometry.filters import passes_filter
@@ -44,7 +46,6 @@ from data_prep.spark.scan import (
     Reader,
     assigned_rows,
     content_of,
-    measure_files,
     one_image_a_batch,
     settings,
     use_one_thread,
@@ -122,20 +123,6 @@ class ImageScan:
     def content(self) -> str:
         """What identifies the picture: its pixels, or the bytes where those are not known."""
         return self.pixel_sha256 or self.sha256
-
-
-def inspect_images(
-    spark: SparkSession,
-    lengths: Mapping[str, int],
-    reader: Reader,
-    cutting: TilingConfig,
-    shown: Collection[str] = (),
-) -> list[ImageScan]:
-    """Decode every image once, and describe it.
-
-    `lengths`: sizes of the files in bytes, by their whole paths.
-    """
-    return measure_files(spark, TileMeasure(cutting, frozenset(shown)), lengths, reader)
 
 
 @dataclass(frozen=True)
@@ -368,7 +355,7 @@ def tile_frame(
         tolerant=reader.tolerant,
         isolation=reader.isolation,
     )
-    return work.mapInArrow(cut, spark_schema(field))
+    return work.mapInArrow(cut, schema_of(field, COLUMNS, NULLABLE))
 
 
 def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:

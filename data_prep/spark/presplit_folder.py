@@ -6,8 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from data_prep.dataset.settings import TilingSettings
@@ -16,12 +15,11 @@ from data_prep.images.file_access import SPARK, OpenFile
 from data_prep.images.image_stats import survey
 from data_prep.images.open_image import open_image
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.spark.discovery import InputFolder, find_images
-from data_prep.spark.driver import executor_errors
-from data_prep.spark.progress import task_progress
-from data_prep.spark.scan import CHANGED, measure_files, run_in_batches
+from data_prep.spark.discovery import find_images
+from data_prep.spark.driver import scan_files
+from data_prep.spark.scan import CHANGED
 from data_prep.splits.fingerprint import fingerprint
-from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
+from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.labels import compile_pattern
 from data_prep.splits.leakage import LeakRecord
 from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
@@ -35,10 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """Pictures with their splits, and their fingerprints by name."""
+    """Pictures with their splits, and their fingerprints."""
 
     pictures: list[LeakRecord]
     fingerprints: Mapping[str, bytes]  # Empty if no near-duplicates are looked for
+    names: Mapping[str, str]  # Keys of fingerprints by the names of the pictures
     unreadable: dict[str, str]  # Why other files could not be looked at, by path
 
 
@@ -99,7 +98,13 @@ def look_at_folder(
         say(images.reader.opening.describe())
     prints = FingerprintFile()
     measure = PixelMeasure(settings.choice, settings.max_pixels, near_duplicates)
-    scans = _scan(spark, images, measure, settings.input, say, prints)
+
+    def keep(scan: PixelScan) -> PixelScan:
+        if scan.fingerprint:
+            prints.add(scan.pixel_sha256, scan.fingerprint)
+        return replace(scan, fingerprint=b"")
+
+    scans = scan_files(spark, measure, images.lengths, images.reader, settings.input, say, keep)
     gone = {
         name: f"{file.uri} is gone, or cannot be read."
         for name, file in images.listed.items()
@@ -113,28 +118,7 @@ def look_at_folder(
     if group_of is not None:
         alone = sum(picture.group is None for picture in pictures)
         say(f"{alone:,} of {len(pictures):,} images have no group")
-    names = {name: images.listed[name].uri for name in digests if near_duplicates}
-    return ScanResult(pictures, NameChange(names, prints), unreadable)
-
-
-def _scan(
-    spark: SparkSession,
-    images: InputFolder,
-    measure: PixelMeasure,
-    folder: str,
-    say: Say,
-    prints: FingerprintFile,
-) -> dict[str, PixelScan]:
-    """Return what the tasks saw, by the whole paths of the files; add fingerprints to a file."""
-    say(f"looking at the images in {folder} ...")
-    work = partial(measure_files, spark, measure)
-    with executor_errors(spark, folder, "the check of"), task_progress(spark, "looking", say):
-        scans = {}
-        for scan in run_in_batches(work, images.lengths, images.reader, say):
-            if scan.fingerprint:
-                prints.add(scan.uri, scan.fingerprint)
-            scans[scan.uri] = PixelScan(scan.uri, scan.pixel_sha256, error=scan.error)
-        return scans
+    return ScanResult(pictures, prints, digests, unreadable)
 
 
 def divided(

@@ -44,6 +44,8 @@ ROWS = PAIRS = 1 << 21
 # Bursts of 20 frames propose 10 for each picture, so nothing of them is dropped.
 BEST_OF_EACH, MOST_PAIRS = 16, 1 << 20
 
+ReadFeatures = Callable[[int], SearchFeatures]
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -64,13 +66,15 @@ class Candidates:
             yield int(self.ones[place]), int(self.others[place]), float(self.shares[place])
 
 
-def find_candidates(pictures: Sequence[SearchFeatures], wanted: NDArray[np.bool_]) -> Candidates:
+def find_candidates(read: ReadFeatures, wanted: NDArray[np.bool_]) -> Candidates:
     """Return pairs of pictures that may show the same place.
 
-    `wanted`: only pairs with one of these are looked for.
+    `read`: returns the features of a picture, by its place. `wanted`: only pairs with one of these
+    are looked for.
     """
-    few, crowd, crowded = _tally_features(pictures, wanted)
-    phashes = [each.phash for each in pictures]
+    count = len(wanted)
+    few, crowd, crowded = _tally_features(read, wanted)
+    phashes = [read(place).phash for place in range(count)]
     hashes = np.array([each or 0 for each in phashes], np.uint64)
     indices = np.flatnonzero([each is not None for each in phashes])
     hashed = _tally_hashes(hashes, indices, wanted)
@@ -80,7 +84,7 @@ def find_candidates(pictures: Sequence[SearchFeatures], wanted: NDArray[np.bool_
     shares = np.ones(len(pairs))
     np.minimum.at(shares, place, np.concatenate([part.shares for part in parts]))
     best = np.lexsort((pairs, -votes))
-    ones, others = np.divmod(pairs[best], len(pictures))
+    ones, others = np.divmod(pairs[best], count)
     cut_short = few.cut_short | crowd.cut_short | hashed.cut_short
     return Candidates(ones, others, shares[best], cut_short & wanted)
 
@@ -161,7 +165,7 @@ class _CandidatePairs:
 
 
 def _tally_features(
-    pictures: Sequence[SearchFeatures], wanted: NDArray[np.bool_]
+    read: ReadFeatures, wanted: NDArray[np.bool_]
 ) -> tuple[VoteCounter, VoteCounter, NDArray[np.bool_]]:
     """Count pairs with features that agree in some randomly chosen bits, for several tables.
 
@@ -171,13 +175,13 @@ def _tally_features(
     The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
     only those that occur more than once are kept, a part of them at a time.
     """
-    bits = key_bits(len(pictures))
+    bits = key_bits(len(wanted))
     rng = np.random.default_rng(0)
-    few, crowd = VoteCounter(len(pictures)), VoteCounter(len(pictures))
-    crowded = np.zeros(len(pictures), bool)
+    few, crowd = VoteCounter(len(wanted)), VoteCounter(len(wanted))
+    crowded = np.zeros(len(wanted), bool)
     for _ in range(TABLES):
         chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
-        for keys, whose in _shared_keys(pictures, chosen, wanted):
+        for keys, whose in _shared_keys(read, chosen, wanted):
             owners, group, sizes = _grouped(keys, whose)
             rare = sizes <= CROWD
             few.add(_neighbours(owners[rare], group[rare], wanted, CROWD))
@@ -203,17 +207,18 @@ def _by_crowd(tally: VoteCounter) -> _CandidatePairs:
 
 
 def _shared_keys(
-    pictures: Sequence[SearchFeatures], chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
+    read: ReadFeatures, chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the keys of features that may occur more than once, and their pictures.
 
     A hash of 32 bits excludes almost all keys that occur once, and divides the others into parts of
     about `ROWS`: in bursts of frames, most keys occur more than once. Each part reads all pictures.
     """
-    chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
+    pictures = range(len(wanted))
+    chunks = [pictures[i : i + CHUNK] for i in pictures[::CHUNK]]
     hashes, counts = [], []
     for chunk in chunks:
-        features = [pictures[place].descriptors for place in chunk]
+        features = [read(place).descriptors for place in chunk]
         hashes.append(_hashed(_keys(features, chosen)))
         counts.append([*map(len, features)])
     shared = _repeated(np.concatenate(hashes))
@@ -228,7 +233,7 @@ def _shared_keys(
         for chunk, each, count in zip(chunks, hashes, counts, strict=True):
             places = np.flatnonzero(_among(each, part))
             if len(places):
-                every = np.concatenate([pictures[place].descriptors for place in chunk])
+                every = np.concatenate([read(place).descriptors for place in chunk])
                 whose = np.repeat(np.array(chunk), count)[places]
                 once = _once(_keys([every[places]], chosen), whose)
                 keys.append(once[0])

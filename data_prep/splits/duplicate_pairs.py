@@ -1,36 +1,16 @@
-"""Near-duplicates among the images of a data set: finding them, and which pairs join a unit."""
+"""Pairs of near-duplicates in a data set: which join a unit, and what is said of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from data_prep.splits.fingerprint_cache import NameChange
-from data_prep.splits.near_duplicates import DuplicateSearch, find_near_duplicates
 from distkeras_grid.dataset.manifest import DuplicatePair
 
 # At most this many pairs are printed; the manifest has all.
 MAX_LISTED = 20
 # So many names of images that were not compared with all.
 MAX_NAMED = 5
-
-
-def find_duplicate_pairs(
-    names: Mapping[str, str],
-    fingerprints: Mapping[str, bytes],
-    new: Collection[str] | None = None,
-    known: Iterable[DuplicatePair] = (),
-) -> DuplicateSearch:
-    """Return which pictures show the same place.
-
-    `names`: A path of each picture, by the digest of its pixels.
-    `fingerprints`: fingerprints, by digest of the pixels.
-    `new`: digests of the pixels; only pairs with one of these are looked for. Default: all.
-    """
-    paths = {content: path for content, path in names.items() if fingerprints.get(content)}
-    named = NameChange({path: content for content, path in paths.items()}, fingerprints)
-    wanted = None if new is None else {path for content, path in paths.items() if content in new}
-    return find_near_duplicates(named, wanted, [(pair.one, pair.other) for pair in known])
 
 
 def must_link_pairs(

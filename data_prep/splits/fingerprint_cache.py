@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from distkeras_grid.errors import StorageError
 
@@ -28,6 +29,8 @@ class FingerprintFile(Mapping[str, bytes]):
         weakref.finalize(self, self._file.close)
         self._places: dict[str, tuple[int, int]] = {}
         self._end = 0
+        # What closes the file; of a subset, the whole.
+        self._whole: FingerprintFile | None = None
 
     def add(self, name: str, content: bytes) -> None:
         """Add a fingerprint; a name that is there keeps the one that it has."""
@@ -49,6 +52,12 @@ class FingerprintFile(Mapping[str, bytes]):
         start, length = self._places[name]
         return os.pread(self._file.fileno(), length, start)
 
+    def subset(self, names: Iterable[str]) -> FingerprintFile:
+        """Return the fingerprints of some names, in the same file."""
+        part = copy.copy(self)
+        part._whole, part._places = self, {name: self._places[name] for name in names}
+        return part
+
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
@@ -57,25 +66,3 @@ class FingerprintFile(Mapping[str, bytes]):
 
     def __len__(self) -> int:
         return len(self._places)
-
-
-class NameChange(Mapping[str, bytes]):
-    """Fingerprints under other names.
-
-    Examples
-    --------
-    >>> NameChange({"first.tif": "a"}, {"a": b"fingerprint"})["first.tif"]
-    b'fingerprint'
-    """
-
-    def __init__(self, names: Mapping[str, str], fingerprints: Mapping[str, bytes]) -> None:
-        self._names, self._fingerprints = names, fingerprints
-
-    def __getitem__(self, name: str) -> bytes:
-        return self._fingerprints[self._names[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)

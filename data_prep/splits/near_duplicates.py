@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import overload
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.splits.candidate_search import HASH_BITS, LINKS, find_candidates
-from data_prep.splits.fingerprint import Fingerprint, SearchFeatures, parse, sketch
+from data_prep.splits.fingerprint import Fingerprint, parse, sketch
 from distkeras_grid.dataset.manifest import DuplicatePair
 from distkeras_grid.disjoint_set import DisjointSet
 
@@ -46,6 +45,7 @@ def find_near_duplicates(
     fingerprints: Mapping[str, bytes],
     new: Collection[str] | None = None,
     known: Iterable[tuple[str, str]] = (),
+    names: Mapping[str, str] | None = None,
 ) -> DuplicateSearch:
     """Return pairs of pictures whose fields of view overlap.
 
@@ -55,22 +55,29 @@ def find_near_duplicates(
     these pairs are returned that each picture is linked to `LINKS` others directly, and to all
     through others.
 
-    `new`: names; only pairs with one of these are looked for. Default: all.
+    `new`: keys of fingerprints; only pairs with one of these are looked for. Default: all.
+    `known`: names of pictures that show the same place.
+    `names`: keys of fingerprints by the names of the pictures; pictures without a fingerprint are
+    not compared. Default: the keys are the names.
     """
-    names = sorted(fingerprints)
-    if not names or (new is not None and not new):
+    names = {key: key for key in fingerprints} if names is None else names
+    named = sorted((name, key) for name, key in names.items() if fingerprints.get(key))
+    if not named or (new is not None and not new):
         return DuplicateSearch([], [])
-    sketches = _Sketches(fingerprints, names)
     among = None if new is None else set(new)
-    wanted = np.array([among is None or name in among for name in names], bool)
-    links = _PairSet(len(names))
-    places = {name: place for place, name in enumerate(names)}
+    wanted = np.array([among is None or key in among for _, key in named], bool)
+    links = _PairSet(len(named))
+    places = {name: place for place, (name, _) in enumerate(named)}
+
+    def content(place: int) -> bytes:
+        return fingerprints[named[place][1]]
+
     for one, other in known:
         if one in places and other in places:
             links.add(places[one], places[other])
     pairs, cut_short = [], set[int]()
-    in_vain = np.zeros(len(names), np.int64)
-    candidates = find_candidates(sketches, wanted)
+    in_vain = np.zeros(len(named), np.int64)
+    candidates = find_candidates(lambda place: sketch(content(place)), wanted)
     for i, j, share in candidates:
         if not links.need(i, j):
             continue
@@ -78,35 +85,15 @@ def find_near_duplicates(
         if in_vain[seeking].min() >= MOST_IN_VAIN:
             cut_short.update(seeking)
             continue
-        here, there = (parse(fingerprints[names[place]]) for place in (i, j))
-        why = compare(here, there, share)
+        why = compare(parse(content(i)), parse(content(j)), share)
         if why is None:
             in_vain[[i, j]] += 1
         else:
             links.add(i, j)
-            pairs.append(DuplicatePair(names[i], names[j], why))
+            pairs.append(DuplicatePair(named[i][0], named[j][0], why))
     cut_short.update(i for i in np.flatnonzero(candidates.cut_short).tolist() if links.few(i))
     pairs.sort(key=lambda each: (each.one, each.other))
-    return DuplicateSearch(pairs, [names[place] for place in sorted(cut_short)])
-
-
-class _Sketches(Sequence[SearchFeatures]):
-    """Pictures ready for the search for candidates; each is read when it is asked for."""
-
-    def __init__(self, fingerprints: Mapping[str, bytes], names: Sequence[str]) -> None:
-        self._fingerprints, self._names = fingerprints, names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @overload
-    def __getitem__(self, place: int) -> SearchFeatures: ...
-    @overload
-    def __getitem__(self, place: slice) -> _Sketches: ...
-    def __getitem__(self, place: int | slice) -> SearchFeatures | _Sketches:
-        if isinstance(place, slice):
-            return _Sketches(self._fingerprints, self._names[place])
-        return sketch(self._fingerprints[self._names[place]])
+    return DuplicateSearch(pairs, [named[place][0] for place in sorted(cut_short)])
 
 
 class _PairSet:

@@ -36,9 +36,8 @@ from data_prep.dataset.update import make_plan
 from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
 from data_prep.images.open_image import decode_image
 from data_prep.spark.passes import ImageScan
-from data_prep.splits.duplicate_pairs import find_duplicate_pairs
 from data_prep.splits.fingerprint import HEADER
-from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
+from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.labels import annotate_each
 from data_prep.splits.near_duplicates import find_near_duplicates
@@ -276,11 +275,8 @@ def _search(storage: Storage, night: UpdatePlan, root: str) -> None:
     rng = np.random.default_rng(len(stored))
     for each in night.planned:
         prints.add(each.pixel_sha256, _fingerprint(rng))
-    night.new_fingerprints = NameChange(
-        {name: name for name in prints if name not in stored}, prints
-    )
-    names = {name: name for name in prints}
-    night.pairs = find_duplicate_pairs(names, prints, night.new_fingerprints.keys()).pairs
+    night.new_fingerprints = prints.subset(name for name in prints if name not in stored)
+    night.pairs = find_near_duplicates(prints, night.new_fingerprints.keys()).pairs
 
 
 def likeness(images: int) -> None:

@@ -17,7 +17,7 @@ def called(monkeypatch):
     monkeypatch.setattr(ingest, "start_spark", lambda *_, **__: None)
     done = IngestResult({"rows": 0}, {})
     monkeypatch.setattr(
-        ingest, "ingest_folder", lambda settings, **_: calls.append(settings) or done
+        ingest, "ingest_images", lambda settings, **_: calls.append(settings) or done
     )
     return calls
 
@@ -95,5 +95,5 @@ def test_what_the_image_column_will_hold():
 
 def test_what_was_left_out_means_code_7(called, monkeypatch):
     done = IngestResult({"rows": 0}, {"lost+found": "this folder cannot be opened"})
-    monkeypatch.setattr(ingest, "ingest_folder", lambda *_, **__: done)
+    monkeypatch.setattr(ingest, "ingest_images", lambda *_, **__: done)
     assert main(["--format", "idx", "--input", "i", "--output", "o"]) == 7

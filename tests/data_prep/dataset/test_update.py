@@ -241,14 +241,14 @@ def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
     spark, once, settings, first, tmp_path, monkeypatch
 ):
     jobs = []
-    inspect = driver.inspect_images
+    inspect = driver.measure_files
 
     def watched(*arguments):
         found = inspect(*arguments)
         jobs.append(len(found))
         return found
 
-    monkeypatch.setattr(driver, "inspect_images", watched)
+    monkeypatch.setattr(driver, "measure_files", watched)
     monkeypatch.setattr(scan, "FILES_PER_JOB", 3)
     parted = replace(settings, output=str(tmp_path / "parted"))
     update_tiles(parted, spark=spark)
@@ -352,13 +352,13 @@ def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
     first = update_tiles(night, spark=spark)
     assert (set(first.left_out), first.quarantined) == (bad, {})
     looked = []
-    inspect = driver.inspect_images
+    inspect = driver.measure_files
 
-    def watched(spark_, lengths, *rest):
+    def watched(spark_, measure, lengths, *rest):
         looked.extend(lengths)
-        return inspect(spark_, lengths, *rest)
+        return inspect(spark_, measure, lengths, *rest)
 
-    monkeypatch.setattr(driver, "inspect_images", watched)
+    monkeypatch.setattr(driver, "measure_files", watched)
     second = update_tiles(night, spark=spark)
     assert (second.left_out, set(second.quarantined), looked) == ({}, bad, [])
     assert second.unchanged == 8

@@ -16,9 +16,8 @@ from PIL import Image
 
 from data_prep import TilingSettings, tile_images, update_tiles
 from data_prep.images.open_image import decode_image
-from data_prep.ingest import IngestSettings, ingest_folder, ingest_images
+from data_prep.ingest import IngestSettings, ingest_images
 from distkeras_grid import read_tiles
-from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import (
     DataError,
     EmptyDataError,
@@ -95,7 +94,7 @@ def arrays(frame):
 
 def test_idx(spark, idx_settings, numbers):
     said = []
-    manifest = ingest_images(idx_settings, spark=spark, say=said.append)
+    manifest = ingest_images(idx_settings, spark=spark, say=said.append).manifest
     for frame, prefix in zip(read_tiles(idx_settings.output), ("train", "t10k"), strict=True):
         images, labels = arrays(frame)
         np.testing.assert_array_equal(images[..., 0], numbers[prefix][0])
@@ -116,7 +115,7 @@ def test_photos(spark, photo_settings):
     hidden = Path(photo_settings.input) / "train/boot/_new.png"
     hidden.write_bytes((hidden.parent / "1.png").read_bytes())
     (hidden.parent / "gone.png").symlink_to("nowhere")
-    manifest = ingest_images(photo_settings, spark=spark, say=said.append)
+    manifest = ingest_images(photo_settings, spark=spark, say=said.append).manifest
     for name in ("_new.png", "gone.png"):
         assert sum(f"left out: train/boot/{name}:" in line for line in said) == 1
     train, test = read_tiles(photo_settings.output)
@@ -174,20 +173,13 @@ def test_standardised_by_the_training_split(spark, photo_settings):
     np.testing.assert_allclose(test.reshape(4, -1), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_file_of_no_bytes_is_an_error_and_leaves_nothing(spark, photo_settings):
-    """It was passed over without a word: Spark has no row of it."""
-    (Path(photo_settings.input) / "train" / "hat" / "3.png").write_bytes(b"")
-    with pytest.raises(ImageError, match=r"train/hat/3\.png"):
-        ingest_images(photo_settings, spark=spark)
-    assert left_behind(photo_settings) == ["photos"]
-
-
-@pytest.mark.full
 def test_a_damaged_file_is_one_error_and_leaves_nothing(spark, photo_settings, idx_settings):
     broken = Path(photo_settings.input) / "train" / "hat" / "3.png"
-    broken.write_bytes(broken.read_bytes()[:300])
-    with pytest.raises(ImageError, match=r"train/hat/3\.png cannot be decoded"):
-        ingest_images(photo_settings, spark=spark)
+    # Spark has no row of a file of no bytes.
+    for content, says in ((b"", "is empty"), (broken.read_bytes()[:300], "cannot be decoded")):
+        broken.write_bytes(content)
+        with pytest.raises(ImageError, match=rf"train/hat/3\.png {says}"):
+            ingest_images(photo_settings, spark=spark)
     images = Path(idx_settings.input) / "train-images-idx3-ubyte.gz"
     images.write_bytes(images.read_bytes()[:-5000])
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged"):
@@ -234,25 +226,11 @@ def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_taken(photo_
     assert origin["left_out"] == result["left_out"]
 
 
-@pytest.mark.full
-@needs_no_power
-def test_a_file_that_may_not_be_opened_is_named(photo_settings, tmp_path):
-    locked = Path(photo_settings.input) / "train/boot/1.png"
-    flags = "--format images --size 16 --split folder --master local[1]"
-    where = ["--input", photo_settings.input, "--output", photo_settings.output]
-    command = "import sys; from distkeras_grid.cli.main import main; sys.exit(main())"
-    done = run_locked_out([locked], ["-c", command, "ingest", *where, *flags.split()], tmp_path)
-    last = done.stderr.decode().splitlines()[-1]
-    assert (done.returncode, last.partition(":")[0]) == (ExitCode.DATA, "UnreadableImageError")
-    assert str(locked) in last
-    assert not Path(photo_settings.output).exists()
-
-
 def test_what_spark_does_not_list_makes_the_result_partial(spark, photo_settings):
     hidden = Path(photo_settings.input) / "train/boot/_new.png"
     hidden.write_bytes((hidden.parent / "1.png").read_bytes())
     shutil.copy(hidden.parent / "1.png", hidden.parent / "same.png")
-    done = ingest_folder(photo_settings, spark=spark)
+    done = ingest_images(photo_settings, spark=spark)
     assert (done.manifest["rows"], list(done.left_out)) == (14, ["train/boot/_new.png"])
     origin = json.loads((Path(photo_settings.output) / "_ingest.json").read_text())
     assert sorted(origin["left_out"]) == ["train/boot/_new.png", "train/boot/same.png"]

@@ -38,10 +38,15 @@ from data_prep.spark.passes import (
     cut_image,
     cutter,
     inspect_image,
-    inspect_images,
     tile_frame,
 )
-from data_prep.spark.scan import Reader, load_contents, one_image_a_batch, scan_task
+from data_prep.spark.scan import (
+    Reader,
+    load_contents,
+    measure_files,
+    one_image_a_batch,
+    scan_task,
+)
 from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
@@ -102,18 +107,6 @@ def cut(content, cutting, found, source="a.png"):
     row |= {"sha256": found.sha256, "label": 0, "label_name": "a", "split": "train"}
     ready = prepare(BytesIO(content), f"file:/in/{source}", source, cutting, field.shape[2])
     return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
-
-
-@pytest.mark.full
-def test_the_paper_specification_writes_6972_rows():
-    """One source of the published size; its tiles were counted there, 4,559,688 of 654 images."""
-    content = png(np.zeros((1704, 2272), np.uint8))
-    cutting = TilingConfig(TileSpec.paper(), "jpeg", 30, None, PlaneSelector(), root="file:/in")
-    found = look_at("file:/in/a.png", content, cutting)
-    assert found.tiles == 6972
-    rows = cut(content, cutting, found)
-    assert len(rows) == len({row["tile_id"] for row in rows}) == 6972
-    assert sum(row["original"] for row in rows) == 192
 
 
 def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
@@ -186,7 +179,8 @@ def test_both_ways_of_reading_see_the_same(spark, paths, kind):
     paths[1].write_bytes(b"no image")
     paths[2].unlink()
     found = {
-        each.uri: each for each in inspect_images(spark, lengths, reader(spark, kind), CUTTING)
+        each.uri: each
+        for each in measure_files(spark, TileMeasure(CUTTING), lengths, reader(spark, kind))
     }
     good = [f"file:{path}" for path in (paths[0], *paths[3:])]
     assert [found[uri].width for uri in good] == [24] * 4
@@ -305,7 +299,7 @@ def test_a_disk_that_fails_while_an_image_is_decoded_says_nothing_about_the_imag
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(open_image, "_read_by_pillow", full)
+    monkeypatch.setattr(open_image, "PillowFile", full)
     found = look_at("a.png", png(np.zeros((24, 24), np.uint8)), CUTTING)
     assert "a.png" in found.error
     assert found.sha256 == ""

@@ -37,8 +37,12 @@ def bursts(seed, frames):
     return made
 
 
+def candidates(pictures, wanted):
+    return find_candidates(pictures.__getitem__, wanted)
+
+
 def proposed(pictures, wanted=ALL):
-    return {(i, j): share for i, j, share in find_candidates(pictures, wanted)}
+    return {(i, j): share for i, j, share in candidates(pictures, wanted)}
 
 
 def with_drawing(seed):
@@ -57,7 +61,7 @@ def test_keys_that_pictures_share_are_found_with_whose_they_are(monkeypatch, row
     chosen = rng.choice(256, 20, replace=False)
     pictures = sketches(0, shared=10)
     wanted = rng.random(200) < 0.1
-    parts = [*_shared_keys(pictures, chosen, wanted)]
+    parts = [*_shared_keys(pictures.__getitem__, chosen, wanted)]
     bits = [np.unpackbits(each.descriptors, axis=1, bitorder="little") for each in pictures]
     every = [(tuple(row[chosen]), i) for i, each in enumerate(bits) for row in each]
     expected = {}
@@ -92,11 +96,11 @@ MADE = {
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_the_parts_in_which_pairs_are_counted_change_nothing(monkeypatch, make, part):
     pictures, wanted = make(), np.random.default_rng(1).random(200) < part
-    whole = [*find_candidates(pictures, wanted)]
+    whole = [*candidates(pictures, wanted)]
     assert len(whole) > 2
     monkeypatch.setattr(candidate_search, "ROWS", 30)
     monkeypatch.setattr(candidate_search, "PAIRS", 7)
-    assert [*find_candidates(pictures, wanted)] == whole
+    assert [*candidates(pictures, wanted)] == whole
 
 
 def test_bursts_propose_their_own_frames_only():
@@ -116,7 +120,7 @@ def test_one_key_of_more_features_than_a_part_has_is_a_part(monkeypatch):
 
 def test_without_a_feature_or_a_hash_nothing_is_proposed():
     nothing = [SearchFeatures(np.zeros((0, 32), np.uint8), None)] * 3
-    found = find_candidates(nothing, np.ones(3, bool))
+    found = candidates(nothing, np.ones(3, bool))
     assert [*found] == []
     assert not found.cut_short.any()
 
@@ -134,7 +138,7 @@ def test_copies_are_held_wherever_they_stand_among_pictures_that_look_alike(monk
     monkeypatch.setattr(candidate_search, "MOST_PAIRS", 0)
     monkeypatch.setattr(candidate_search, "BEST_OF_EACH", 5)
     pictures = alike(7)
-    found = find_candidates(pictures, ALL)
+    found = candidates(pictures, ALL)
     copies = {
         (i, j)
         for j in range(200)

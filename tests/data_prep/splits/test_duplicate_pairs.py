@@ -1,37 +1,15 @@
-import cv2
-import pytest
-
-from data_prep.images.open_image import decode_image
 from data_prep.splits.duplicate_pairs import (
     MAX_LISTED,
     describe,
     describe_cut_short,
-    find_duplicate_pairs,
     must_link_pairs,
     remap_pairs,
 )
-from data_prep.splits.fingerprint import fingerprint
 from distkeras_grid.dataset.manifest import DuplicatePair
-
-
-@pytest.fixture(scope="module")
-def prints(samples):
-    path = sorted(samples.glob("*/*.png"))[3]
-    pixels = decode_image(path.read_bytes(), path.name)
-    half = cv2.resize(pixels, None, fx=0.6, fy=0.6, interpolation=cv2.INTER_AREA)[:, :, None]
-    return {"X": fingerprint(pixels), "Y": fingerprint(half)}
 
 
 def names(pairs):
     return [(pair.one, pair.other) for pair in pairs]
-
-
-def test_pictures_with_a_fingerprint_are_compared(prints):
-    paths = {"X": "a/1", "Y": "b/2", "Z": "c/old"}
-    assert names(find_duplicate_pairs(paths, prints).pairs) == [("a/1", "b/2")]
-    assert names(find_duplicate_pairs(paths, prints, new={"Y"}).pairs) == [("a/1", "b/2")]
-    assert find_duplicate_pairs(paths, prints, new={"Z"}).pairs == []
-    assert find_duplicate_pairs(paths, {**prints, "Y": b""}).pairs == []
 
 
 def test_pairs_that_stood_in_two_splits_before_join_nothing():

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
+from data_prep.splits.fingerprint_cache import FingerprintFile
 from distkeras_grid.errors import StorageError
 from tests.leaks import open_files
 
@@ -64,8 +64,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there():
     assert prints["a"] == b"seven b"
 
 
-def test_other_names():
-    prints = NameChange({"one": "1", "two": "2"}, filled(4))
-    assert dict(prints) == {"one": b"\1", "two": b"\2\2"}
-    assert len(prints) == 2
-    assert prints.get("three") is None
+def test_a_subset_outlives_the_name_of_the_whole():
+    prints = filled(4).subset(["1", "2"])
+    assert dict(prints) == {"1": b"\1", "2": b"\2\2"}
+    assert prints.get("3") is None

@@ -121,6 +121,11 @@ def test_of_a_night_only_pairs_with_a_new_picture_are_looked_at(micrographs):
     assert "scale 0.80" in found[0].why
     assert find_near_duplicates(prints, new=set()).pairs == []
     assert find_near_duplicates({}).pairs == []
+    names = {"2.png": "a", "1.png": "b", "gone.png": "z"}
+    (pair,) = find_near_duplicates(prints, new={"a"}, names=names).pairs
+    assert (pair.one, pair.other) == ("1.png", "2.png")
+    assert find_near_duplicates({**prints, "b": b""}, names=names).pairs == []
+    assert find_near_duplicates(prints, None, [("1.png", "2.png")], names).pairs == []
 
 
 def synthetic(seed, features=40, like=None, noise=0):
@@ -150,30 +155,20 @@ def components(names, found):
     return len({id(each) for each in sets.values()})
 
 
-def test_a_series_of_one_place_is_joined_by_few_pairs():
-    """All pairs were compared: 3,160 of 80 frames, and the square of any number."""
+@pytest.mark.parametrize("count", [30, 200])
+def test_a_series_of_any_length_is_joined_by_few_pairs(count):
+    """All pairs were compared, the square of any number; and of more than 32 frames none."""
     _, place = synthetic(0)
-    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(30)}
-    others = {f"x{i:03}": synthetic(1000 + i)[0] for i in range(30)}
-    found = find_near_duplicates({**frames, **others}).pairs
-    assert {each.one[0] for each in found} == {each.other[0] for each in found} == {"0"}
-    assert 29 <= len(found) <= LINKS * 30
-    assert components(frames, found) == 1
-    # One that is replaced later does not part the others.
-    for gone in frames:
-        left = [each for each in found if gone not in (each.one, each.other)]
-        assert components([name for name in frames if name != gone], left) == 1
-
-
-def test_a_series_of_any_length_is_joined():
-    """Of more than 32 frames the features were passed over, and none were found."""
-    _, place = synthetic(0)
-    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(200)}
-    others = {f"{i:03}x": synthetic(1000 + i)[0] for i in range(0, 200, 2)}
+    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(count)}
+    others = {f"{i:03}x": synthetic(1000 + i)[0] for i in range(0, count, 2)}
     found = find_near_duplicates({**frames, **others}).pairs
     assert {each.one for each in found} | {each.other for each in found} == set(frames)
-    assert 199 <= len(found) <= LINKS * 200
+    assert count - 1 <= len(found) <= LINKS * count
     assert components(frames, found) == 1
+    # One that is replaced later does not part the others.
+    for gone in list(frames)[:: count // 30]:
+        left = [each for each in found if gone not in (each.one, each.other)]
+        assert components([name for name in frames if name != gone], left) == 1
     known = [(each.one, each.other) for each in found]
     for new in ("0000", "0999", "1999"):
         more = {**frames, **others, new: synthetic(2000, like=place, noise=3)[0]}
