@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -92,7 +92,10 @@ def assign_splits(
     tiled = {source.path for source in canonical_copies(sources).values()}
     units = [
         stratify.SplitGroup(
-            _rank(unit, seed), _weights(unit, tiled), _current_split(unit, current or {})
+            rank_of(unit, seed),
+            # Only one of several copies is tiled.
+            weights_of(source for source in unit if source.path in tiled),
+            _current_split(unit, current or {}),
         )
         for unit in members
     ]
@@ -241,11 +244,11 @@ def _format_conflict(splits: Mapping[str, SplitSource], advice: str) -> str:
     )
 
 
-def _weights(unit: Sequence[SplitSource], tiled: Container[str]) -> Counter[str]:
+def weights_of(sources: Iterable[SplitSource]) -> Counter[str]:
+    """Return the numbers of tiles by class."""
     weights: Counter[str] = Counter()
-    for source in unit:
-        # Only one of several copies is tiled.
-        weights[source.label] += source.weight if source.path in tiled else 0
+    for source in sources:
+        weights[source.label] += source.weight
     return weights
 
 
@@ -349,6 +352,7 @@ def _shared(source: SplitSource) -> list[Hashable]:
     return [node for node in values if node[1] is not None]
 
 
-def _rank(unit: Sequence[SplitSource], seed: int) -> str:
+def rank_of(unit: Sequence[SplitSource], *salt: object) -> str:
+    """Return a hash of the pictures of a unit, which orders units of about equal size."""
     smallest = min(source.content for source in unit)
-    return hashlib.sha256(f"{seed}\0{smallest}".encode()).hexdigest()
+    return hashlib.sha256("\0".join([*map(str, salt), smallest]).encode()).hexdigest()

@@ -6,13 +6,18 @@ serves to test the model that is chosen in the end.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from data_prep.splits import stratify
-from data_prep.splits.assign import SplitSource, connected_groups
+from data_prep.splits.assign import (
+    SplitSource,
+    connected_groups,
+    empty_cells,
+    rank_of,
+    weights_of,
+)
 from distkeras_grid.dataset.folds import TEST, Folds
 from distkeras_grid.errors import ConfigurationError, EmptySplitError, LabelError
 
@@ -75,15 +80,22 @@ def assign_folds(
     if former is not None and former.columns != columns:
         raise ConfigurationError(f"The folds {name} are {', '.join(former.columns)}.")
     weighed = [
-        stratify.SplitGroup(_rank(unit, seed), _weights(unit), _former_fold(unit, before))
+        stratify.SplitGroup(
+            rank_of(unit, "folds", seed), weights_of(unit), _former_fold(unit, before)
+        )
         for unit in units
     ]
     assigned = stratify.assign_groups(weighed, dict.fromkeys(columns, 1 / count))
-    if not allow_empty:
-        _check_cells(weighed, assigned, columns)
     held_out = {
         source.path: fold for unit, fold in zip(units, assigned, strict=True) for source in unit
     }
+    if not allow_empty:
+        counted = [
+            source if source.path in held_out else replace(source, weight=0)
+            for source in taking_part
+        ]
+        if cells := empty_cells(counted, held_out, dict.fromkeys(columns, 1.0), pairs):
+            raise EmptySplitError.of(cells, f"{count} folds", "ask for fewer folds")
     return Folds(by, seed, columns, held_out)
 
 
@@ -127,13 +139,6 @@ def _by_group(
     return Folds(BY_GROUP, seed, columns, dict(sorted(held_out.items())))
 
 
-def _weights(unit: Sequence[SplitSource]) -> dict[str, int]:
-    weights: dict[str, int] = {}
-    for source in unit:
-        weights[source.label] = weights.get(source.label, 0) + source.weight
-    return weights
-
-
 def _former_fold(unit: Sequence[SplitSource], before: Mapping[str, str]) -> str | None:
     folds = {before[source.path]: source.path for source in unit if source.path in before}
     if len(folds) > 1:
@@ -143,27 +148,3 @@ def _former_fold(unit: Sequence[SplitSource], before: Mapping[str, str]) -> str 
             "(--overwrite), or under another --name."
         )
     return next(iter(folds), None)
-
-
-def _check_cells(
-    units: Sequence[stratify.SplitGroup], assigned: Sequence[str], columns: Sequence[str]
-) -> None:
-    counts = {name: 0 for unit in units for name in unit.classes}
-    filled = set()
-    for unit, fold in zip(units, assigned, strict=True):
-        for name in unit.classes:
-            counts[name] += 1
-            filled.add((name, fold))
-    cells = [
-        (label, column, counts[label])
-        for label in sorted(counts)
-        for column in columns
-        if (label, column) not in filled
-    ]
-    if cells:
-        raise EmptySplitError.of(cells, f"{len(columns)} folds", "ask for fewer folds")
-
-
-def _rank(unit: Sequence[SplitSource], seed: int) -> str:
-    smallest = min(source.content for source in unit)
-    return hashlib.sha256(f"folds\0{seed}\0{smallest}".encode()).hexdigest()

@@ -36,9 +36,8 @@ def annotate(
     >>> annotate(["a/065_lentils.jpg"], rule, read_text=str)["a/065_lentils.jpg"].label
     'lentils'
     """
-    label_of = _labeller(rule, read_text, group)
-    annotations = {source: label_of(source) for source in sources}
-    for reason in _ambiguous_names(sources, label_of.table, rule).values():
+    annotations, reasons = annotate_each(sources, rule, read_text, group)
+    for reason in reasons.values():
         raise LabelError(reason)
     return annotations
 
