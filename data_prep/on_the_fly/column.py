@@ -9,15 +9,12 @@ of the free space, it cuts them again for every batch.
 from __future__ import annotations
 
 import itertools
-import json
-import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import cv2
 import msgspec
@@ -50,28 +47,21 @@ from distkeras_grid.webhdfs.connection import WebHdfsConnection
 # Bytes of decoded images that a process keeps. Rows are cut image by image, so one image would do;
 # more help where tiles are cut again for each batch. They stay in memory while the worker trains.
 CACHE_BYTES = 64 << 20
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How images are read and rotated; the same for all tiles of a column."""
 
-    interpolation: str = "cubic"  # interpolation and edge: See `TileSpec`
-    edge: str = "drop"
-    # Page, channel and focal plane that are taken from each file
-    choice: PlaneSelector = field(default_factory=PlaneSelector)
+    interpolation: str  # interpolation and edge: See `TileSpec`
+    edge: str
+    choice: PlaneSelector  # Page, channel and focal plane that are taken from each file
     # pixel_size and source_pixel_size: Side of a pixel to which images are resampled, and what
     # replaces the side that their files state, micrometres
-    pixel_size: float | None = None
-    source_pixel_size: float | None = None
-    max_pixels: int = MAX_PIXELS  # Larger images that can only be decoded as a whole are refused
-
-    def __post_init__(self) -> None:
-        for size in (self.pixel_size, self.source_pixel_size):
-            if size is not None and not 0 < size < math.inf:
-                raise ValueError(f"sizes of pixels are positive. Received: {size!r}.")
-        if self.max_pixels < 1:
-            raise ValueError(f"max_pixels is 1 or more. Received: {self.max_pixels!r}.")
+    pixel_size: Positive | None = None
+    source_pixel_size: Positive | None = None
+    # Larger images that can only be decoded as a whole are refused
+    max_pixels: Annotated[int, msgspec.Meta(ge=1)] = MAX_PIXELS
 
     @classmethod
     def of(cls, spec: TileSpec, cutting: TilingConfig) -> Self:
@@ -83,19 +73,14 @@ class Recipe:
 
     def to_text(self) -> str:
         """Return the recipe as `Field.recipe`; what has its default is left out."""
-        values = {**vars(self), "choice": self.choice.to_json()}
-        for each in fields(self)[3:]:
-            if values[each.name] == each.default:
-                del values[each.name]
-        return json.dumps(values, sort_keys=True)
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Read what `to_text` wrote."""
         try:
-            values = json.loads(text)
-            return cls(choice=PlaneSelector(**values.pop("choice")), **values)
-        except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
+            return msgspec.json.decode(text, type=cls)
+        except UNREADABLE as error:
             raise SchemaError(
                 f"The recipe of a column of tiles cannot be read. Received: {text!r}. Make the "
                 "column with data_prep.cut."

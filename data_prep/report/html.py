@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,7 +284,7 @@ def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> s
     for number, name in enumerate(pages):
         part = paths[number * PAGE_IMAGES : (number + 1) * PAGE_IMAGES]
         text = f"{escape(part[0])} to {escape(part[-1])}"
-        lines.append(f'<li><a href="{escape(quote(name))}">{text}</a></li>')
+        lines.append(f'<li><a href="{name}">{text}</a></li>')
     links = f"<p>Images by name:</p><ul>{''.join(lines)}</ul>" if lines else ""
     if len(paths) < images:
         links += (
@@ -310,7 +309,7 @@ def image_pages(
         part = paths[start : start + PAGE_IMAGES]
         last = start + len(part)
         title = f"Images {start + 1:,} to {last:,} of {len(paths):,} from {figures.input}"
-        back = f'<p><a href="{escape(quote(first))}">Report of {escape(figures.began)}</a></p>'
+        back = f'<p><a href="{first}">Report of {escape(figures.began)}</a></p>'
         body = back + _grids(part, shown, sources, angles)
         pages.append(format_document(title, body, MORE_STYLE))
     return pages

@@ -92,12 +92,6 @@ def test_splits_of_a_table_that_are_not_taken_are_listed():
     assert "the table says" not in render(figures(), ReportImage(), {}, grid_angles(SPEC))
 
 
-def test_json_has_rates():
-    told = json.loads(figures().to_json())
-    assert told["read_megabytes_per_second"] == 0.5
-    assert told["written_megabytes_per_second"] == 2.0
-
-
 class Links(HTMLParser):
     """All that a browser would load, and all text."""
 
@@ -227,41 +221,36 @@ def pictured(number):
     return ReportImage({}, dict.fromkeys(reversed(paths), picture)), sources
 
 
-def test_all_images_are_on_pages_that_the_first_one_links():
-    shown, sources = pictured(120)
-    told = figures(images={"train": {"a": 120}})
-    pages = image_pages(told, shown, sources, [0.0], "night.html")
-    assert [page.count("<figure>") for page in pages] == [50, 50, 20]
-    captions = re.findall(r"<figcaption>([^:]*):", "".join(pages))
-    assert captions == sorted(sources)
-    names = [f"night #{n}.html" for n in range(3)]
-    read = Links()
-    read.feed(render(told, shown, sources, [0.0], names))
-    assert read.tags["figure"] == FIRST_IMAGES
-    assert [link for link in read.links if "data:" not in link] == [
-        f"night%20%23{n}.html" for n in range(3)
-    ]
-    back = Links()
-    back.feed(pages[1])
-    assert [link for link in back.links if "data:" not in link] == ["night.html"]
-
-
 def test_a_few_images_need_no_further_page():
     shown, sources = pictured(FIRST_IMAGES)
     assert image_pages(figures(), shown, sources, [0.0], "night.html") == []
 
 
+def links_of(page):
+    read = Links()
+    read.feed(page)
+    return [link for link in read.links if "data:" not in link], read.tags["figure"]
+
+
 def test_the_files_of_a_report_name_each_other_and_go_with_it():
     stem = "2026-01-01T020000Z"
-    shown, sources = pictured(60)
-    files = report_files(stem, figures(images={"train": {"a": 60}}), shown, sources, [0.0])
-    pages = [f"{stem}-images-{number}.html" for number in (1, 2)]
-    assert list(files) == [f"{stem}.json", *pages, f"{stem}.html"]
-    for page in pages:
-        assert f'href="{page}"' in files[f"{stem}.html"]
-        assert f'href="{stem}.html"' in files[page]
+    shown, sources = pictured(120)
+    files = report_files(stem, figures(images={"train": {"a": 120}}), shown, sources, [0.0])
+    pages, first = [f"{stem}-images-{number}.html" for number in (1, 2, 3)], f"{stem}.html"
+    assert list(files) == [f"{stem}.json", *pages, first]
+    assert links_of(files[first]) == (pages, FIRST_IMAGES)
+    assert [links_of(files[page]) for page in pages] == [
+        ([first], 50),
+        ([first], 50),
+        ([first], 20),
+    ]
+    captions = re.findall(r"<figcaption>([^:]*):", "".join(files[page] for page in pages))
+    assert captions == sorted(sources)
     newer = [f"2027-{1 + i // 28:02}-{1 + i % 28:02}T020000Z.json" for i in range(MAX_REPORTS)]
     assert outdated([*files, *newer]) == sorted(files)
+    told = json.loads(files[f"{stem}.json"])
+    rates = told["read_megabytes_per_second"], told["written_megabytes_per_second"]
+    assert rates == (0.5, 2.0)
 
 
 def test_the_page_tells_how_many_images_it_does_not_show():
