@@ -18,7 +18,7 @@ SETTINGS = TilingSettings("raw", "tiles", split="0.5:0.5", on_error="skip")
 NAMES = [*(f"a/{i}.png" for i in range(4)), *(f"b/{i}.png" for i in range(4))]
 
 
-def plan_of(names, settings=SETTINGS, *, table="", broken=()):
+def plan_of(names, settings=SETTINGS, *, table="", broken=(), colour=()):
     """Return the plan of a new data set; `broken` files cannot be decoded."""
     files = {name: FileInfo(name, 10, 1) for name in names}
     labels, problems = annotate_each(names, settings.labels, lambda _: table, settings.group)
@@ -26,7 +26,10 @@ def plan_of(names, settings=SETTINGS, *, table="", broken=()):
     return plan_update(
         *(None, None, {}, Listing(files, {}, labels, labels, problems, frozenset()), diff),
         {
-            path: replace(scan(path, error="cut" if path in broken else None), bits=8)
+            path: replace(
+                scan(path, None, "cut" if path in broken else None, 3 if path in colour else 1),
+                bits=8,
+            )
             for path in diff.to_scan
         },
         Fingerprints({}, {}),
@@ -48,6 +51,11 @@ def test_who_wants_all_images_gets_all_or_none():
         plan_of(NAMES, replace(SETTINGS, on_error="fail"), broken=["a/0.png"])
     with pytest.raises(ImageError, match="No image can be tiled"):
         plan_of(NAMES, broken=NAMES)
+
+
+def test_images_of_two_kinds_make_no_data_set():
+    with pytest.raises(ImageError, match=r"7 with 1 channel .*1 with 3 channels .*--channels 1"):
+        plan_of(NAMES, colour=["b/0.png"])
 
 
 def test_lines_of_a_table_are_wrong_for_single_images():

@@ -84,13 +84,6 @@ def test_what_cannot_be_meant_is_named(text, name):
         read_zones(text, name)
 
 
-def test_a_table_may_end_its_lines_as_any_system_does():
-    """A table of an old spreadsheet ended the command with a traceback."""
-    for end in ("\n", "\r\n", "\r"):
-        lines = ("file,left,top,right,bottom", "a.png,0,0,5,5", "b.png,1,1,2,2", "")
-        assert sorted(read_zones(end.join(lines), "z.csv")) == ["a.png", "b.png"]
-
-
 def test_other_files_are_refused():
     with pytest.raises(ConfigurationError):
         read_zones(TABLE, "zones.txt")

@@ -74,16 +74,6 @@ def test_bands_equal_the_whole_canvas(cache_bytes, mode):
         assert np.mean(apart > 0) < 0.01
 
 
-def test_kept_and_computed_pixels_are_the_same():
-    image = smooth_image(300, 400)
-    spec = TileSpec(64, angles=[20, 110, 200, 290])
-    kept = list(iter_tiles(image, spec))
-    computed = list(iter_tiles(image, spec, cache_bytes=0))
-    for one, other in zip(kept, computed, strict=True):
-        assert (one.angle, one.x, one.y) == (other.angle, other.x, other.y)
-        np.testing.assert_array_equal(one.pixels, other.pixels)
-
-
 def pillow_turn(image, angle):
     turned = Image.fromarray(image).rotate(angle, Image.Resampling.BICUBIC, expand=True)
     return np.asarray(turned)

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.geometry.grid import TileSpec
-from data_prep.geometry.tiler import iter_tiles
 from data_prep.images import area_downsample
 from data_prep.images.area_downsample import Shrunk
 from data_prep.images.chunked_image import ChunkedImage
@@ -68,23 +66,6 @@ def test_any_part_has_the_values_of_the_whole(across, down, channels, dtype, dat
             again = Shrunk(ChunkedImage(Kept(pixels)), new_width, new_height)
         part = again.read(left, top, right, bottom)
         np.testing.assert_array_equal(part, found[top:bottom, left:right])
-
-
-@pytest.mark.parametrize(("height", "width"), [(150, 170), (200, 260), (151, 400)])
-def test_tiles_do_not_depend_on_the_blocks(monkeypatch, height, width):
-    monkeypatch.setattr(area_downsample, "BAND_BYTES", 20_000)
-    pixels = np.random.default_rng(0).integers(0, 4096, (400, 520, 1), dtype=np.uint16)
-    spec = TileSpec(32, angles=[0, 30, 90, 135])
-    raster = ChunkedImage(Shrunk(ChunkedImage(Kept(pixels)), width, height), cache_bytes=20_000)
-    expected = iter_tiles(
-        Shrunk(ChunkedImage(Kept(pixels)), width, height).read(0, 0, width, height), spec
-    )
-    count = 0
-    for found, tile in zip(iter_tiles(raster, spec), expected, strict=True):
-        np.testing.assert_array_equal(found.pixels, tile.pixels)
-        count += 1
-    raster.close()
-    assert count > 30
 
 
 @pytest.mark.parametrize("factor", [4, 4.3])

@@ -116,36 +116,6 @@ def test_an_error_of_the_disk_that_is_no_lack_of_room_is_one(monkeypatch):
         raster.read(0, 0, 600, 600)
 
 
-TILINGS = {
-    "cubic": TileSpec(48, angles=[0, 5, 37.5, 95, 180, 307.5]),
-    "linear": TileSpec(50, 20, angles=[0, 45, 88], interpolation="linear", edge="shift"),
-    "lanczos4": TileSpec(48, -0.5, angles=[61, 331], interpolation="lanczos4", edge="pad"),
-    "nearest": TileSpec(48, angles=[0, 12], interpolation="nearest", mode="inscribed"),
-}
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("spec", TILINGS.values(), ids=TILINGS)
-@pytest.mark.parametrize(("grain", "cache_bytes"), [((64, 64), 0), ((16, 500), 1 << 30)])
-@pytest.mark.full
-def test_tiles_are_those_of_the_whole_image_bit_for_bit(
-    spec, grain, dtype, cache_bytes, monkeypatch
-):
-    monkeypatch.setattr(module, "BLOCK", 64)
-    pixels = smooth(330, 420, 3, dtype)
-    raster = ChunkedImage(Counting(pixels, grain), cache_bytes=1 << 16)
-    whole = iter_tiles(pixels, spec, white=255, cache_bytes=cache_bytes)
-    by_part = iter_tiles(raster, spec, white=255, cache_bytes=cache_bytes)
-    count = 0
-    for one, other in zip(whole, by_part, strict=True):
-        np.testing.assert_array_equal(one.pixels, other.pixels)
-        assert (one.angle, one.x, one.y, one.quality) == (
-            *(other.angle, other.x, other.y, other.quality),
-        )
-        count += 1
-    assert count > 20
-
-
 def test_gray_and_single_tiles_are_those_of_the_whole_image():
     pixels = smooth(500, 700)
     raster = ChunkedImage(Counting(pixels, (256, 256)), 1)

@@ -19,9 +19,6 @@ from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.images.crash_isolation import DecodeSandbox, IsolationPolicy
 from data_prep.images.file_access import FILE, FileOpener
 from data_prep.images.open_image import read_image
-from data_prep.ingest.job import ingest_images
-from data_prep.ingest.settings import IngestSettings
-from data_prep.spark.leak_check import check_leaks_of
 from data_prep.spark.scan import Reader, retry_isolated
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
@@ -239,16 +236,6 @@ def sources(spark, settings):
     return sorted(row.source for row in rows)
 
 
-@pytest.mark.full
-@pytest.mark.spark
-def test_an_image_that_kills_its_worker_is_one_line_of_the_report(spark, deadly, settings):
-    deadly.touch()
-    done = update_tiles(settings, spark=spark)
-    assert list(done.left_out) == ["a/1.bmp"]
-    assert "SIGKILL" in done.left_out["a/1.bmp"]
-    assert sources(spark, settings) == ["a/0.bmp", "b/0.bmp"]
-
-
 @pytest.mark.spark
 @pytest.mark.full
 def test_an_image_that_kills_its_worker_ends_a_strict_night_and_is_quarantined_in_another(
@@ -275,26 +262,3 @@ def test_an_image_that_kills_its_worker_while_it_is_cut(spark, deadly, settings)
     done = update_tiles(settings, spark=spark, say=say)
     assert list(done.left_out) == ["a/1.bmp"]
     assert sources(spark, settings) == ["a/0.bmp", "b/0.bmp"]
-
-
-@pytest.mark.spark
-@pytest.mark.full
-def test_an_image_that_kills_its_worker_is_not_judged_for_leaks(spark, deadly, settings):
-    deadly.touch()
-    # The folders of the classes stand for splits.
-    checked = check_leaks_of(settings.input, spark=spark)
-    assert list(checked.unreadable) == ["a/1.bmp"]
-    assert checked.leaks == []
-
-
-@pytest.mark.spark
-@pytest.mark.full
-def test_an_image_that_kills_its_worker_is_named_where_images_are_ingested(
-    spark, deadly, settings, tmp_path
-):
-    deadly.touch()
-    with pytest.raises(ImageError, match=r"a/1\.bmp .*SIGKILL"):
-        ingest_images(
-            IngestSettings("images", settings.input, str(tmp_path / "out"), size=32, split="1"),
-            spark=spark,
-        )

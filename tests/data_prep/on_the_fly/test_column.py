@@ -39,7 +39,7 @@ from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.rows import ALIGNMENT
 from distkeras_grid.webhdfs import connection, failures
-from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
+from tests.distkeras_grid.webhdfs.loopback import loopback
 
 SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
 
@@ -135,17 +135,19 @@ def test_tiles_that_overlap_are_computed_together(angle, edge, monkeypatch):
         np.testing.assert_array_equal(found, np.stack([tile.pixels for tile in tiles]))
 
 
-@pytest.mark.parametrize(("x", "y"), [(-2, 0), (0, -2), (90, 0), (0, 60)])
-def test_a_tile_that_does_not_lie_in_its_image_is_refused(x, y):
-    with pytest.raises(ImageError, match="outside"):
-        cut_tile(noise(), SPEC, 0, x, y)
-
-
-@pytest.mark.parametrize("angle", [0, 30, 90])
-@pytest.mark.parametrize(("x", "y"), [(-32, 0), (4000, 0), (0, 2**31), (-(2**31), 0)])
-def test_with_padding_a_tile_without_a_pixel_of_its_image_is_refused(x, y, angle):
-    with pytest.raises(ImageError):
-        cut_tile(noise(), TileSpec(32, edge="pad"), angle, x, y)
+@pytest.mark.parametrize(
+    ("edge", "angle", "places"),
+    [
+        ("drop", 0, [(-2, 0), (0, -2), (90, 0), (0, 60)]),
+        # A corner of the frame, which has no pixels of the image.
+        ("drop", 45, [(0, 0)]),
+        *(("pad", angle, [(-32, 0), (4000, 0), (0, 2**31)]) for angle in (0, 30, 90)),
+    ],
+)
+def test_a_tile_that_does_not_lie_in_its_image_is_refused(edge, angle, places):
+    for x, y in places:
+        with pytest.raises(ImageError, match="outside"):
+            cut_tile(noise(), TileSpec(32, edge=edge), angle, x, y)
 
 
 @pytest.mark.parametrize("angle", [89.99999999999999, 90.00000000000001])
@@ -154,12 +156,6 @@ def test_a_computed_quarter_turn_is_one(angle):
     np.testing.assert_array_equal(
         cut_tile(image, SPEC, angle, 3, 5), cut_tile(image, SPEC, 90, 3, 5)
     )
-
-
-def test_a_tile_in_a_corner_of_the_turned_frame_is_refused():
-    """Where the frame has no pixels of the image."""
-    with pytest.raises(ImageError, match="outside"):
-        cut_tile(noise(), SPEC, 45, 0, 0)
 
 
 # -- tiles of a column --------------------------------------------------------------------------
@@ -341,22 +337,6 @@ def test_images_are_read_from_hdfs(hdfs, monkeypatch, name):
     monkeypatch.setenv("WEBHDFS_URL", hdfs.url)
     assert read_content(f"hdfs://grid:8020{name}") == content
     assert read_content(f"hdfs://{name}") == content
-
-
-@pytest.mark.parametrize(
-    ("operation", "kind"),
-    [("OPEN", "reset"), ("OPEN data", "reset"), ("OPEN data", "cut"), ("OPEN data", "page")],
-)
-def test_a_broken_read_is_tried_again(hdfs, operation, kind):
-    hdfs.files["/a.png"] = content = bytes(range(256)) * 100
-    hdfs.faults[operation] = Fault(kind)
-    assert read_content(f"webhdfs://{hdfs.url.removeprefix('http://')}/a.png") == content
-    assert hdfs.asked.count("OPEN") == 2
-
-
-def test_an_image_that_is_not_on_hdfs_is_named(hdfs):
-    with pytest.raises(PathNotFoundError, match=r"gone\.png"):
-        read_content(f"webhdfs://{hdfs.url.removeprefix('http://')}/gone.png")
 
 
 def test_tiles_are_cut_from_images_on_hdfs(hdfs, images, tmp_path):

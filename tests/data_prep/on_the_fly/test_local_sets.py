@@ -13,7 +13,7 @@ from PIL import Image
 
 from data_prep import TileSpec, catalogue_images, cut, index_tiles, iter_tiles
 from data_prep.dataset.schema import image_field
-from data_prep.geometry.regions import NO_ZONES, ZoneRules
+from data_prep.geometry.regions import ZoneRules
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.images.preprocess import resample
@@ -146,16 +146,6 @@ def test_what_a_set_costs_is_told(folder):
     store = store_of(folder)
     assert store.describe_reading(np.array([0, 1, store.pool.end - 1])) == "2 images"
     assert list(store.images) == list(NAMES)
-
-
-def test_the_places_of_an_image_are_in_the_order_of_its_tiles():
-    found = [
-        (frame.angle, x, y)
-        for frame, positions in frames_of(SPEC, 50, 40, NO_ZONES)
-        for x, y in zip(*positions, strict=True)
-    ]
-    expected = [(tile.angle, tile.x, tile.y) for tile in iter_tiles(noise(0), SPEC)]
-    assert found == expected
 
 
 @pytest.mark.spark

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, catalogue_images, cut, index_tiles, tile_images
-from data_prep.images.intensity import normalise
 from data_prep.images.stain_normalization import apply_stain_matrix, find_stains
 from data_prep.on_the_fly import tile_index as index_module
 from data_prep.on_the_fly.column import cut_tiles_of, tile_field
@@ -76,19 +73,6 @@ def test_every_setting_that_changes_an_index_is_an_option():
     assert all(f"``{name}``" in index_tiles.__doc__ for name in index_module.OPTIONS)
 
 
-def test_how_images_of_the_same_place_are_treated_can_be_said(monkeypatch):
-    planned = []
-    monkeypatch.setattr(index_module, "check_executors", lambda *_: None)
-    monkeypatch.setattr(index_module, "Storage", lambda _: SimpleNamespace(exists=lambda _: True))
-    monkeypatch.setattr(index_module, "cutting_of", lambda *_: None)
-    monkeypatch.setattr(
-        index_module, "make_plan", lambda _, settings, __: planned.append(settings) or (None, None)
-    )
-    for options in ({}, {"near_duplicates": "off"}):
-        index_module.look_at_images("index_tiles", "raw", SPEC, object(), print, options)
-    assert [each.near_duplicates for each in planned] == ["join", "off"]
-
-
 def test_tiles_are_not_chosen_by_pixels_that_nobody_has_cut():
     with pytest.raises(ConfigurationError, match=r"catalogue_images .*keep.*tile_images"):
         catalogue_images("raw", SPEC, spark=object(), keep="bg_fraction<0.9")
@@ -119,22 +103,6 @@ def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(inde
     np.testing.assert_array_equal(held.labels[0], stored.labels[0])
     np.testing.assert_array_equal(held.features[0], stored.features[0])
     assert [field.scaling for field in held.fields] == [field.scaling for field in stored.fields]
-
-
-def test_ranges_travel_with_the_index(spark, folder):
-    spec = TileSpec(32, angles=[0])
-    index = index_tiles(str(folder), spec, spark=spark, normalise="percentile:5:95", **OPTIONS)
-    rows = cut(index.where("source = 'b/3.png' and x = 34")).select("image", "y").toArrow()
-    pixels = np.asarray(Image.open(folder / "b" / "3.png"))
-    low, high = np.percentile(pixels, [5, 95], method="inverted_cdf")
-    expected = normalise(pixels, (float(low), float(high)))
-    found = cut_tiles_of(
-        [memoryview(each.as_py()) for each in rows["image"]],
-        Field.from_metadata("image", index.schema["uri"].metadata),
-    )
-    assert len(found) >= 1
-    for tile, y in zip(found, rows["y"].to_pylist(), strict=True):
-        np.testing.assert_array_equal(tile[:, :, 0], expected[y : y + 32, 34:66])
 
 
 def test_stains_travel_with_the_index(spark, tmp_path):

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, iter_tiles, tile_images
@@ -140,15 +139,6 @@ def test_files_are_sorted_compressed_and_without_dictionary(once):
         assert not image.has_dictionary_page
 
 
-def test_metadata_survive_select_filter_and_parquet(spark, once, tmp_path):
-    manifest = once.done.manifest
-    frame = spark.read.parquet(once.settings.output).where("label = 1").select("label", "image")
-    assert frame.schema["image"].metadata == manifest["image"]
-    frame.limit(3).write.parquet(str(tmp_path / "again"))
-    again = spark.read.parquet(str(tmp_path / "again"))
-    assert again.schema["image"].metadata == manifest["image"]
-
-
 @pytest.fixture(scope="module")
 def varied(spark, once, tmp_path_factory):
     """The same images with two copies, as JPEG, in groups."""
@@ -206,28 +196,6 @@ def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
         assert encoding != "png" or np.array_equal(image, pixels)
 
 
-@pytest.mark.full
-def test_planes_are_chosen_or_refused(spark, settings, folder):
-    stack = np.random.default_rng(2).integers(0, 65536, (3, 2, 80, 100), dtype=np.uint16)
-    for label in "ab":
-        for path in (folder / label).iterdir():
-            path.unlink()
-        for i in range(2):
-            pixels = stack // (i + 1 + (label == "b") * 2)
-            file = folder / label / f"{i}.tif"
-            tifffile.imwrite(file, pixels, imagej=True, metadata={"axes": "ZCYX"})
-    with pytest.raises(ImageError, match="--z 0 to 2"):
-        tile_images(settings, spark=spark)
-    # All show the same place, at other brightness.
-    chosen = replace(settings, z="max", channel="1", near_duplicates="off")
-    manifest = tile_images(chosen, spark=spark)
-    assert (manifest["settings"]["z"], manifest["settings"]["channel"]) == ("max", "1")
-    row = spark.read.parquet(chosen.output).where("source = 'a/0.tif' and angle = 0").first()
-    pixels = np.frombuffer(row.image, "<u2").reshape(32, 32)
-    expected = stack[:, 1].max(axis=0)[row.y : row.y + 32, row.x : row.x + 32]
-    np.testing.assert_array_equal(pixels, expected)
-
-
 def test_identical_files_are_one_source(spark, varied):
     settings, manifest = varied.settings, varied.done.manifest
     left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
@@ -236,30 +204,6 @@ def test_identical_files_are_one_source(spark, varied):
         "a/8.png": "the same bytes as a/0.png",
     }
     assert read_parquet(spark, settings.output).select("source").distinct().count() == 12
-
-
-def test_groups_stay_together(spark, varied):
-    splits = {}
-    for row in (
-        spark.read.parquet(varied.settings.output).select("source", "split").distinct().collect()
-    ):
-        assert splits.setdefault(row.source[-5:], row.split) == row.split
-
-
-@pytest.mark.full
-def test_16_bits_are_kept(spark, settings, folder):
-    rng = np.random.default_rng(1)
-    for path in folder.glob("*/*.png"):
-        Image.fromarray(rng.integers(0, 65536, (60, 60), dtype=np.uint16)).save(path)
-    manifest = tile_images(settings, spark=spark)
-    field = Field.from_metadata("image", manifest["image"])
-    assert (field.dtype, field.scale) == ("uint16", 1 / 65535)
-    row = read_parquet(spark, settings.output).where("angle = 0").first()
-    pixels = np.frombuffer(row.image, "<u2").reshape(field.shape)
-    source = decode_image((folder / row.source).read_bytes(), "")
-    np.testing.assert_array_equal(pixels, source[row.y : row.y + 32, row.x : row.x + 32])
-    with pytest.raises(ImageError, match=r"16 bits.*--encoding raw"):
-        tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
 
 
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
@@ -312,16 +256,6 @@ def test_bad_images_fail_before_anything_is_written_or_are_listed(spark, setting
     left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
     assert set(left_out) == {"a/cut.png", "b/small.png"}
     assert "cannot be decoded" in left_out["a/cut.png"]
-
-
-@pytest.mark.full
-def test_mixed_channels(spark, settings, folder):
-    colour = np.random.default_rng(2).integers(0, 256, (80, 100, 3), dtype=np.uint8)
-    Image.fromarray(colour).save(folder / "b" / "colour.png")
-    with pytest.raises(ImageError, match=r"12 with 1 channel .*1 with 3 channels .*--channels 1"):
-        tile_images(settings, spark=spark)
-    manifest = tile_images(replace(settings, channels="3"), spark=spark)
-    assert Field.from_metadata("image", manifest["image"]).shape == (32, 32, 3)
 
 
 def test_what_does_not_fit_is_refused(spark, settings, monkeypatch):

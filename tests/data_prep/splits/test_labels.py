@@ -140,18 +140,3 @@ def test_composed_and_decomposed_names_are_one():
 def test_stray_spaces_make_no_second_class(sources, rule, text):
     with pytest.raises(LabelError):
         annotate(sources, rule, lambda _: text)
-
-
-def test_a_quotation_mark_without_a_second_one_names_the_line():
-    for rest in ("b.png,y", "b.png,y\n" * 40_000):
-        with pytest.raises(LabelError, match=r"line 2: .*quotation mark"):
-            parse_table(f'file,label\n"a.png,x\n{rest}', "labels.csv")
-    # It was the class bx.
-    with pytest.raises(LabelError, match="line 2"):
-        parse_table('file,label\na.png,"b"x\n', "labels.csv")
-
-
-def test_a_table_may_end_its_lines_as_any_system_does():
-    for end in ("\n", "\r\n", "\r"):
-        table = parse_table(end.join(["file,label", "a.png,x", "b.png,y", ""]), "labels.csv")
-        assert [said.label for said in table.values()] == ["x", "y"]
