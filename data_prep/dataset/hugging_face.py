@@ -41,30 +41,15 @@ def is_corrected(known: DataSet) -> bool:
 
 
 def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
-    """Return the content of ``.huggingface.yaml``.
-
-    Examples
-    --------
-    >>> print(describe({"train": ["train/*.parquet"]}, {"image": "image"}))
-    configs:
-    - config_name: "default"
-      data_files:
-      - split: "train"
-        path: ["train/*.parquet"]
-    dataset_info:
-      features:
-      - name: "image"
-        dtype: "image"
-    <BLANKLINE>
-    """
-    # JSON is YAML, and quotes texts that would be read as numbers or truth values.
-    lines = ["configs:", f"- config_name: {json.dumps('default')}", "  data_files:"]
-    for split, patterns in paths.items():
-        lines += [f"  - split: {json.dumps(split)}", f"    path: {json.dumps(list(patterns))}"]
-    lines += ["dataset_info:", "  features:"]
-    for name, kind in features.items():
-        lines += [f"  - name: {json.dumps(name)}", f"    dtype: {json.dumps(kind)}"]
-    return "\n".join([*lines, ""])
+    """Return the content of ``.huggingface.yaml``, as JSON, which is YAML."""
+    files = [{"split": split, "path": list(patterns)} for split, patterns in paths.items()]
+    columns = [{"name": name, "dtype": kind} for name, kind in features.items()]
+    content = {
+        "configs": [{"config_name": "default", "data_files": files}],
+        "dataset_info": {"features": columns},
+    }
+    # Readers of YAML do not join the two escapes of a character beyond 16 bits.
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def class_label(classes: Sequence[str]) -> dict[str, Any]:
