@@ -6,9 +6,11 @@ exact transposes of these pixels. This is four times faster than turning the ima
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import cv2
 import numpy as np
@@ -249,13 +251,13 @@ def _tiles_of_strip(
 ) -> Iterator[Tile]:
     """Yield tiles by rows from the top."""
     side = spec.tile
-    measuring = None if qualities is None else qualities.of_strip(frame, positions)
-    rows = _Rows(pixels, frame, positions, side, measuring.frame if measuring else None)
+    measured, each = (None, None) if qualities is None else qualities.of_strip(frame, positions)
+    rows = _Rows(pixels, frame, positions, side, measured)
     columns = (column.tolist() for column in (*positions, *frame.centres(positions, side)))
     outside = outside_parts(frame, spec, positions)
-    for number, (x, y, src_cx, src_cy, part) in enumerate(zip(*columns, outside, strict=True)):
+    for x, y, src_cx, src_cy, part in zip(*columns, outside, strict=True):
         cut = rows.at(y)[:, x - rows.left : x - rows.left + side].copy()
-        quality = measuring.of_tile(number) if measuring else None
+        quality = None if each is None else next(each)
         yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
 
 
@@ -272,44 +274,31 @@ class _Qualities:
         # By the tile's place in the frame of the base angle.
         self._known: dict[tuple[int, int], Quality] = {}
 
-    def of_strip(self, frame: RotatedFrame, positions: Positions) -> _StripQualities:
-        """Return the qualities of these tiles, which are to be measured or known."""
+    def of_strip(
+        self, frame: RotatedFrame, positions: Positions
+    ) -> tuple[FrameQuality | None, Iterator[Quality]]:
+        """Return what measures the rows of a strip, and the qualities of its tiles in their order.
+
+        Nothing measures them if all are known. A quality is taken once the rows of its tile are in.
+        """
         left, top = (each.tolist() for each in frame.to_base(positions, self._tile))
         places = list(zip(left, top, strict=True))
         known = self._known if turns_with_tile(self._tile) else {}
         if all(place in known for place in places):
-            return _StripQualities(None, positions, places, known)
+            return None, (known[place] for place in places)
         channels = 1 if len(self._pixels.shape) == 2 else self._pixels.shape[2]
         measured = FrameQuality(positions, self._tile, self._white, channels)
-        return _StripQualities(measured, positions, places, known)
 
+        def qualities() -> Iterator[Quality]:
+            by_row = itertools.groupby(
+                zip(positions[1].tolist(), places, strict=True), itemgetter(0)
+            )
+            for row, tiles in by_row:
+                for (_, place), quality in zip(tiles, measured.of_row(row), strict=True):
+                    known[place] = quality
+                    yield quality
 
-class _StripQualities:
-    """The quality of the tiles of a strip, in their order.
-
-    `frame`: measures them as their rows arrive; None if all are known.
-    """
-
-    def __init__(
-        self,
-        frame: FrameQuality | None,
-        positions: Positions,
-        places: list[tuple[int, int]],
-        known: dict[tuple[int, int], Quality],
-    ) -> None:
-        self.frame = frame
-        self._tops = positions[1].tolist()
-        self._places = places
-        self._known = known
-        self._end = 0
-
-    def of_tile(self, number: int) -> Quality:
-        """Return the quality of a tile whose rows have arrived; `number` never decreases."""
-        if self.frame is not None and number == self._end:
-            row = self.frame.of_row(self._tops[number])
-            self._known.update(zip(self._places[number : number + len(row)], row, strict=True))
-            self._end += len(row)
-        return self._known[self._places[number]]
+        return measured, qualities()
 
 
 class _Rows:
