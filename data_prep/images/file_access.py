@@ -317,14 +317,10 @@ def local_path(uri: str) -> str:
     return "/" + uri.removeprefix("file:").lstrip("/")
 
 
-def choose_opening(
-    spark: SparkSession, folder: str, *, timeout: float = ANSWER_SECONDS
-) -> FileOpener:
+def choose_opening(spark: SparkSession, folder: str) -> FileOpener:
     """Return how tasks open the files in a folder.
 
     On HDFS, the driver and one task try whether WebHDFS answers.
-
-    `timeout`: time that WebHDFS may take to answer the driver [s].
     """
     scheme = folder.partition(":")[0]
     if scheme == "file":
@@ -345,7 +341,7 @@ def choose_opening(
         uri = Storage(spark).first_file(folder)
         return None if uri is None else parse_path(uri).path
 
-    return opening_by_web(address, place.path, file, partial(_in_task, spark), timeout)
+    return opening_by_web(address, place.path, file, partial(_in_task, spark))
 
 
 def opening_by_web(
@@ -353,15 +349,13 @@ def opening_by_web(
     path: str,
     file: Callable[[], str | None],
     in_task: Callable[[Callable[[], str]], str],
-    timeout: float,
 ) -> FileOpener:
     """Return whether tasks open files by WebHDFS, or Spark reads them.
 
     `file`: returns the path of a file in it that is read as a trial, or None.
-    `timeout`: time that WebHDFS may take to answer the driver [s].
     """
     try:
-        _in_time(lambda: connection_to(address).status(path), timeout)
+        _in_time(lambda: connection_to(address).status(path), ANSWER_SECONDS)
     except (GridError, NoAnswer) as error:
         return FileOpener(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
     if why := in_task(partial(why_no_webhdfs, address, path, file())):

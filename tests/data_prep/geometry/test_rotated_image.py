@@ -7,6 +7,7 @@ import pytest
 from data_prep.geometry.grid import RotatedFrame, TileSpec
 from data_prep.geometry.rotated_image import BLOCK, RotatedImage, ScratchBuffer
 from data_prep.images.chunked_image import ChunkedImage
+from tests.data_prep.array_regions import ArrayRegions
 
 RNG = np.random.default_rng(5)
 INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos4")
@@ -21,20 +22,6 @@ def noise(shape, dtype):
 def whole(turned):
     height, width = turned.shape[:2]
     return turned.read(0, 0, width, height).copy()
-
-
-class Strips:
-    """A file of strips."""
-
-    def __init__(self, pixels):
-        self.pixels, self.shape, self.dtype = pixels, pixels.shape, pixels.dtype
-        self.grain = (16, pixels.shape[1])
-
-    def read(self, left, top, right, bottom):
-        return self.pixels[top:bottom, left:right]
-
-    def close(self):
-        pass
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
@@ -62,7 +49,7 @@ def test_a_file_that_is_read_part_by_part_gives_the_same_pixels(interpolation, e
     spec = TileSpec(interpolation=interpolation, edge=edge)
     for angle in ANGLES:
         frame = RotatedFrame(420, 330, angle)
-        raster = ChunkedImage(Strips(image), cache_bytes=1 << 16)
+        raster = ChunkedImage(ArrayRegions(image, (16, 420)), cache_bytes=1 << 16)
         parts = whole(RotatedImage(raster, frame, spec, cache_bytes=0))
         np.testing.assert_array_equal(parts, whole(RotatedImage(image, frame, spec)))
         raster.close()

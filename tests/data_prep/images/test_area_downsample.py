@@ -13,22 +13,7 @@ from hypothesis import strategies as st
 from data_prep.images import area_downsample
 from data_prep.images.area_downsample import Shrunk
 from data_prep.images.chunked_image import ChunkedImage
-
-
-class Kept:
-    """Regions over an array."""
-
-    grain = (64, 64)
-
-    def __init__(self, pixels):
-        self._pixels = pixels
-        self.shape, self.dtype = pixels.shape, pixels.dtype
-
-    def read(self, left, top, right, bottom):
-        return self._pixels[top:bottom, left:right]
-
-    def close(self):
-        pass
+from tests.data_prep.array_regions import ArrayRegions
 
 
 def whole(pixels, width, height):
@@ -54,7 +39,7 @@ def test_any_part_has_the_values_of_the_whole(across, down, channels, dtype, dat
     most = np.iinfo(dtype).max
     pixels = rng.integers(0, most + 1, (height, width, channels), dtype=dtype)
     expected = whole(pixels, new_width, new_height)
-    small = Shrunk(ChunkedImage(Kept(pixels)), new_width, new_height)
+    small = Shrunk(ChunkedImage(ArrayRegions(pixels)), new_width, new_height)
     left, right = sorted(data.draw(st.tuples(*[st.integers(0, new_width)] * 2)))
     top, bottom = sorted(data.draw(st.tuples(*[st.integers(0, new_height)] * 2)))
     found = small.read(0, 0, new_width, new_height)
@@ -63,7 +48,7 @@ def test_any_part_has_the_values_of_the_whole(across, down, channels, dtype, dat
     if left < right and top < bottom:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(area_downsample, "GROUP_BYTES", data.draw(st.sampled_from([1, 3000])))
-            again = Shrunk(ChunkedImage(Kept(pixels)), new_width, new_height)
+            again = Shrunk(ChunkedImage(ArrayRegions(pixels)), new_width, new_height)
         part = again.read(left, top, right, bottom)
         np.testing.assert_array_equal(part, found[top:bottom, left:right])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tracemalloc
-from collections import Counter
 from io import BytesIO
 
 import cv2
@@ -20,6 +19,7 @@ from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.open_image import is_gray, open_image
 from data_prep.images.plane_selection import as_channels
 from distkeras_grid.errors import ImageError
+from tests.data_prep.array_regions import ArrayRegions
 
 RNG = np.random.default_rng(3)
 
@@ -40,24 +40,6 @@ def opened(monkeypatch):
         each.close()
 
 
-class Counting:
-    """Regions over an array, which count how often each pixel is decoded."""
-
-    def __init__(self, pixels, grain):
-        self._pixels = pixels
-        self.shape, self.dtype, self.grain = pixels.shape, pixels.dtype, grain
-        self.decoded = Counter()
-
-    def close(self):
-        pass
-
-    def read(self, left, top, right, bottom):
-        for row in range(top // self.grain[0], -(-bottom // self.grain[0])):
-            for column in range(left // self.grain[1], -(-right // self.grain[1])):
-                self.decoded[row, column] += 1
-        return self._pixels[top:bottom, left:right].copy()
-
-
 def smooth(height, width, channels=3, dtype=np.uint8):
     noise = cv2.GaussianBlur(RNG.normal(size=(height, width, channels)), (0, 0), 2.0)
     noise = noise.reshape(height, width, channels)
@@ -71,7 +53,7 @@ GRAINS = {"tiles": (256, 256), "odd": (240, 100), "strips": (16, 10_000), "large
 @pytest.mark.parametrize("cache_bytes", [1, 1 << 20, 1 << 30])
 def test_any_rectangle_is_that_of_the_array(grain, cache_bytes):
     pixels = RNG.integers(0, 256, (700, 900, 3), dtype=np.uint8)
-    raster = ChunkedImage(Counting(pixels, grain), cache_bytes=cache_bytes)
+    raster = ChunkedImage(ArrayRegions(pixels, grain), cache_bytes=cache_bytes)
     for _ in range(10):
         (left, right), (top, bottom) = (np.sort(RNG.integers(0, side, 2)) for side in (901, 701))
         found = raster.read(int(left), int(top), int(right), int(bottom))
@@ -84,7 +66,7 @@ def test_any_rectangle_is_that_of_the_array(grain, cache_bytes):
 @pytest.mark.parametrize("grain", [(256, 256), (16, 900)])
 def test_each_part_is_decoded_once_though_memory_holds_few(grain):
     pixels = RNG.integers(0, 256, (1024, 900, 1), dtype=np.uint8)
-    regions = Counting(pixels, grain)
+    regions = ArrayRegions(pixels, grain)
     raster = ChunkedImage(regions, cache_bytes=3 * 256 * 256)
     for _ in range(3):
         for top in range(0, 1024, 128):
@@ -99,7 +81,7 @@ def test_without_room_on_the_disk_parts_are_decoded_again(monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "pwrite", full)
-    regions = Counting(pixels, (256, 256))
+    regions = ArrayRegions(pixels, (256, 256))
     raster = ChunkedImage(regions, cache_bytes=1)
     for _ in range(2):
         np.testing.assert_array_equal(raster.read(0, 0, 900, 1024), pixels)
@@ -111,14 +93,14 @@ def test_an_error_of_the_disk_that_is_no_lack_of_room_is_one(monkeypatch):
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "pwrite", broken)
-    raster = ChunkedImage(Counting(smooth(600, 600), (256, 256)), cache_bytes=1)
+    raster = ChunkedImage(ArrayRegions(smooth(600, 600), (256, 256)), cache_bytes=1)
     with pytest.raises(OSError, match="broken"):
         raster.read(0, 0, 600, 600)
 
 
 def test_gray_and_single_tiles_are_those_of_the_whole_image():
     pixels = smooth(500, 700)
-    raster = ChunkedImage(Counting(pixels, (256, 256)), 1)
+    raster = ChunkedImage(ArrayRegions(pixels, (256, 256)), 1)
     gray = as_channels(pixels, 1)
     spec = TileSpec(64, angles=[33])
     tiles = list(iter_tiles(gray, spec))
@@ -132,7 +114,7 @@ def test_gray_and_single_tiles_are_those_of_the_whole_image():
 @pytest.mark.full
 def test_a_turned_band_reads_only_the_blocks_around_it():
     pixels = smooth(3000, 3000, 1)
-    regions = Counting(pixels, (256, 256))
+    regions = ArrayRegions(pixels, (256, 256))
     raster = ChunkedImage(regions)
     tiles = iter_tiles(raster, TileSpec(256, angles=[45]))
     next(tiles)

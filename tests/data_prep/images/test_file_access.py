@@ -91,7 +91,7 @@ def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():
 
 
 def by_web(hdfs, in_task, file=None):
-    return opening_by_web(hdfs.address, "/raw", lambda: file, in_task, timeout=10.0)
+    return opening_by_web(hdfs.address, "/raw", lambda: file, in_task)
 
 
 def asked(question):
