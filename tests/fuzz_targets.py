@@ -13,6 +13,7 @@ from data_prep.dataset.manifest import DataSet, build_manifest
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import read_zones
+from data_prep.images.plane_selection import PlaneSelector
 from data_prep.on_the_fly.column import Recipe, TilePlace, _place
 from data_prep.splits import fingerprint_store
 from distkeras_grid import array_tree
@@ -315,7 +316,7 @@ def stored_targets() -> list[Target]:
         Target("sandboxes", [SANDBOX.to_json().encode()], _text(_sandbox), (SandboxError,), "json"),
         Target(
             "recipes",
-            [Recipe().to_text().encode()],
+            [Recipe("cubic", "drop", PlaneSelector()).to_text().encode()],
             _text(Recipe.from_text),
             (SchemaError,),
             "json",
