@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import field as described
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from data_prep.ingest.plan import IngestPlan, InputFile, make_plan
-from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.settings import IngestSettings
 from data_prep.ingest.stages import (
     FileMeasure,
@@ -21,7 +19,6 @@ from data_prep.ingest.stages import (
     small_batches,
     transform_rows,
 )
-from data_prep.ingest.transforms import Transform
 from data_prep.spark.discovery import InputFolder, find_images
 from data_prep.spark.driver import (
     executor_errors,
@@ -50,7 +47,7 @@ from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 VERSION = 1
 TRAIN = SPLITS[0]
@@ -113,6 +110,8 @@ def ingest_images(
     >>> ingest_images(settings, say=print).manifest["rows"]              # doctest: +SKIP
     70000
     """
+    from pyspark import StorageLevel
+
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
@@ -137,8 +136,17 @@ def ingest_images(
         rows = read_rows(session, plan, images.reader, reading)
         transform = None
         if settings.transforms:
-            rows = stack.enter_context(_persist(rows))
-            transform = _fit(session, rows, look, settings, say)
+            # They are read several times.
+            rows = rows.persist(StorageLevel.DISK_ONLY)
+            stack.callback(rows.unpersist)
+            say("fitting to the training split ...")
+            with task_progress(session, "fitting", say):
+                transform = fit(
+                    *(session, rows.where(f"split = '{TRAIN}'"), look),
+                    standardise=settings.standardise,
+                    pca=settings.pca,
+                    slots=task_slots(session),
+                )
             rows = transform_rows(rows, reading, transform, field)
         temporary = stack.enter_context(output.writing())
         with task_progress(session, "writing", say):
@@ -188,33 +196,6 @@ def _check_space(plan: IngestPlan, field: Field, free: int, output: str) -> None
             f"{plan.rows:,} images of {format_bytes(field.nbytes)} need up to "
             f"{format_bytes(needed)}, and {output} has {format_bytes(free)} free. Take a smaller "
             "--size, or another output."
-        )
-
-
-@contextmanager
-def _persist(rows: DataFrame) -> Iterator[DataFrame]:
-    """Keep rows that are read several times on the executors' disks."""
-    from pyspark import StorageLevel
-
-    rows.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
-
-
-def _fit(
-    spark: SparkSession, rows: DataFrame, look: TargetSize, settings: IngestSettings, say: Say
-) -> Transform:
-    say("fitting to the training split ...")
-    with task_progress(spark, "fitting", say):
-        return fit(
-            spark,
-            rows.where(f"split = '{TRAIN}'"),
-            look,
-            standardise=settings.standardise,
-            pca=settings.pca,
-            slots=task_slots(spark),
         )
 
 

@@ -219,7 +219,7 @@ def fit(
     images = train.select(IMAGE_COLUMN).coalesce(min(slots, SUMMING_TASKS))
     field = pixel_field(look)
     sums = _sums(images, field, partial(_moments, size=field.size))
-    moments = PixelMoments.added([PixelMoments.from_vector(np.frombuffer(each)) for each in sums])
+    moments = PixelMoments(np.sum([np.frombuffer(each) for each in sums], axis=0))
     mean = moments.mean()
     if not pca:
         return Transform(mean, None, moments.deviation(), look.shape)
@@ -251,7 +251,7 @@ def _sums(
 
 
 def _moments(batches: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.float64]:
-    return PixelMoments.of(batches, size).to_vector()
+    return PixelMoments.of(batches, size).sums
 
 
 def _passed(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Any) -> Floats:

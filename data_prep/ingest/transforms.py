@@ -10,7 +10,7 @@ image the basis takes 3.2 kB x d, and the matrix would take 8 bytes x d x d: for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Self
@@ -32,51 +32,36 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PixelMoments:
-    """Exact sums over rows: whole numbers below 2**53."""
+    """Exact sums over rows: whole numbers below 2**53, which tasks send and the driver adds up."""
 
-    count: int  # Number of rows
-    # total and squares: Sum of the values and of their squares; shape (d,)
-    total: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    # Number of rows, sum of each value, and sum of its squares; shape (1 + 2 d,)
+    sums: NDArray[np.float64]
 
     @classmethod
     def of(cls, batches: Iterable[NDArray[np.uint8]], size: int) -> Self:
         """Add up batches of shape (n, ...) with `size` values in a row."""
-        count, total, squares = 0, np.zeros(size), np.zeros(size)
+        sums = np.zeros(1 + 2 * size)
         for batch in batches:
             rows = batch.reshape(len(batch), size).astype(np.float64)
-            count += len(rows)
-            total += rows.sum(axis=0)
-            squares += (rows * rows).sum(axis=0)
-        return cls(count, total, squares)
+            sums[0] += len(rows)
+            sums[1 : 1 + size] += rows.sum(axis=0)
+            sums[1 + size :] += (rows * rows).sum(axis=0)
+        return cls(sums)
 
-    @classmethod
-    def added(cls, parts: Sequence[Self]) -> Self:
-        """Return the sums of all parts."""
-        return cls(
-            sum(part.count for part in parts),
-            np.sum([part.total for part in parts], axis=0),
-            np.sum([part.squares for part in parts], axis=0),
-        )
-
-    def to_vector(self) -> NDArray[np.float64]:
-        """Return all sums as one vector, as tasks send it."""
-        return np.concatenate([[float(self.count)], self.total, self.squares])
-
-    @classmethod
-    def from_vector(cls, vector: NDArray[np.float64]) -> Self:
-        """Read what `to_vector` returned."""
-        total, squares = np.split(vector[1:], 2)
-        return cls(int(vector[0]), total, squares)
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self.sums[0])
 
     def mean(self) -> Floats:
         """Return the mean of each value."""
-        return (self.total / self.count).astype(np.float32)
+        total, _ = np.split(self.sums[1:], 2)
+        return (total / self.count).astype(np.float32)
 
     def deviation(self) -> Floats:
         """Return the standard deviation of each value; 1 where it never changes."""
-        mean = self.total / self.count
-        variance = np.maximum(self.squares / self.count - mean * mean, 0)
+        mean, squares = (each / self.count for each in np.split(self.sums[1:], 2))
+        variance = np.maximum(squares - mean * mean, 0)
         return np.where(variance > 0, np.sqrt(variance), 1).astype(np.float32)
 
 
