@@ -206,6 +206,15 @@ def test_identical_files_are_one_source(spark, varied):
     assert read_parquet(spark, settings.output).select("source").distinct().count() == 12
 
 
+def test_the_original_is_written_once_more(spark, settings):
+    spec = TileSpec(32, 0.5, [0, 40], "inscribed", include_original=True)
+    manifest = tile_images(replace(settings, spec=spec), spark=spark)
+    rows = read_parquet(spark, settings.output).select("tile_id", "original", "angle").collect()
+    assert len(rows) == len({row.tile_id for row in rows}) == manifest["tiles"]
+    straight = sum(row.angle == 0 and not row.original for row in rows)
+    assert sum(row.original for row in rows) == straight > 0
+
+
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
     spark, settings, manifest, monkeypatch
 ):
