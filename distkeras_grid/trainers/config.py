@@ -177,15 +177,6 @@ class TrainerConfig(ModelParameter, ABC):
         "again [s]. One that lives must make progress within this time, or within 20 windows if "
         "that is longer. None for no limit.",
     )
-    metrics_port: int | None = parameter(
-        default=None,
-        least=0,
-        most=MOST_PORT,
-        flag="--metrics-port PORT",
-        doc="Port of this host's loopback on which the run tells its figures as Prometheus text, "
-        "at ``/metrics``; 0 takes a free one. The figures are samples, staleness, workers, bytes "
-        "and the server's memory.",
-    )
     gpu_sharing: bool = parameter(
         default=False,
         field="gpu_sharing",

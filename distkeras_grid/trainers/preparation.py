@@ -53,7 +53,6 @@ from distkeras_grid.trainers.compression_checks import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.preflight import PreparedData, check
-from distkeras_grid.trainers.prometheus import LOOPBACK, PrometheusExporter, memory_of
 from distkeras_grid.trainers.resume import (
     check_same_run,
     going_on_notes,
@@ -133,7 +132,6 @@ class TrainingJob:
         with (
             self._serve(serve, center, key, saved, checkpointer) as server,
             self._leaving(server),
-            self._telling(server, progress) as figures,
         ):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
@@ -150,7 +148,6 @@ class TrainingJob:
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
             run = Run(server, launch, spec, *parts, checkpointer, since)
-            run.figures = figures
             saved_observer = None if resumed is None else resumed.driver.observer
             rate = self.observer.begin(saved_observer).learning_rate
             server.command(learning_rate=rate, epochs=len(self.history.epoch_records))
@@ -220,19 +217,6 @@ class TrainingJob:
             others=addresses[1:],
             validate=self.config.validate_function,
         )
-
-    @contextmanager
-    def _telling(
-        self, server: AnyServer, progress: RunProgress
-    ) -> Iterator[PrometheusExporter | None]:
-        """Tell the figures of the run, if it is asked for them."""
-        port = self.config.metrics_port
-        if port is None:
-            yield None
-            return
-        with PrometheusExporter(port, memory_of(lambda: server.pids)) as figures:
-            progress.note(f"figures of this run: http://{LOOPBACK}:{figures.port}/metrics")
-            yield figures
 
     def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
         """Return what writes the run's checkpoints."""

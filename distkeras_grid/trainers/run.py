@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.worker_jobs import WorkerJobs
     from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate
     from distkeras_grid.trainers.checkpoint_writer import Checkpointer
-    from distkeras_grid.trainers.prometheus import PrometheusExporter
     from distkeras_grid.weights import Vector
 
 # States in which a worker counts as one of "2 of 4 workers".
@@ -121,7 +120,6 @@ class Run:
         self._error: GridError | None = None
         # The seats as the server has told them last.
         self._seats: tuple[SeatStatus, ...] = ()
-        self.figures: PrometheusExporter | None = None
         self.lost_server = False
         self._finished = False
         self._checkpointer = checkpointer
@@ -209,8 +207,6 @@ class Run:
         ended, failed = self._jobs.done, self._jobs.failed
         update = self._poll(self._patience)
         self._show(update)
-        if self.figures is not None:
-            self.figures.see(update)
         # What is ahead of the history is looked at when the history has it. No worker can come
         # before the rows are dealt, so their time has not begun.
         if not self._finished and update.whole and not self._jobs.dealing:
@@ -294,8 +290,6 @@ class Run:
             self._end_epoch(event)
             return
         self._history.add(event)
-        if self.figures is not None:
-            self.figures.take(event)
         if isinstance(event, SkippedRecord):
             self._note_skip(event)
         if isinstance(event, WorkerRecord):

@@ -9,9 +9,7 @@ is right is tested without Spark: ``tests/invariants``, ``test_simulated.py``.
 from __future__ import annotations
 
 import itertools
-import socket
 import sys
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -510,43 +508,6 @@ def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays)
     assert history.samples + history.samples_skipped == 4 * ROWS
     assert np.isfinite(weights(trainer.model)).all()
     assert np.isfinite(trainer.model.evaluate(*arrays, verbose=0)[0])
-
-
-@pytest.mark.full
-def test_a_run_tells_its_figures_on_loopback(frame):
-    import keras
-
-    pages = []
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    class Reader(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
-            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-                pages.append(page.read().decode())
-
-    trainer = trained(
-        "DOWNPOUR",
-        build(),
-        frame,
-        num_workers=2,
-        num_epoch=2,
-        metrics_port=port,
-        train={"callbacks": [Reader()]},
-    )
-    told = dict(line.rsplit(" ", 1) for line in pages[-1].splitlines() if line[0] != "#")
-    samples = sum(
-        float(told.get(f'distkeras_grid_samples_total{{worker="{n}"}}', 0)) for n in (0, 1)
-    )
-    # Windows that were folded since may be told already.
-    assert ROWS * 2 <= samples <= trainer.history.samples
-    assert float(told['distkeras_grid_commits_total{outcome="folded"}']) > 1
-    assert float(told["distkeras_grid_server_memory_bytes"]) > 10e6
-    assert float(told["distkeras_grid_staleness_count"]) > 1
-    assert float(told['distkeras_grid_bytes_total{direction="up"}']) > 1000
-    with pytest.raises(OSError, match="refused"):
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
 
 
 @pytest.mark.full
