@@ -21,7 +21,6 @@ import numpy as np
 
 from distkeras_grid.errors import (
     ClusterError,
-    ConfigurationError,
     ParameterServerError,
     RefusedError,
 )
@@ -59,13 +58,11 @@ from distkeras_grid.parameter_server.server_events import (
     message_event,
 )
 from distkeras_grid.records import EpochEnded, WorkerRecord
-from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, SimulatedLink
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
-from distkeras_grid.spec import LayoutSpec, RunSpec
-from distkeras_grid.weights import StateSection
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import worker_core as cores
 
 if TYPE_CHECKING:
@@ -88,26 +85,6 @@ class Simulation:
     """One run on a simulated cluster; the same arguments give the same run, bit for bit.
 
     `now`: simulated seconds since the run began.
-
-    Examples
-    --------
-    Two workers descend the same parabola:
-
-    >>> import numpy as np
-    >>> from distkeras_grid.feeding.source import ArraySource
-    >>> from distkeras_grid.simulation.learners import QuadraticLearner
-    >>> from distkeras_grid.spec import AlgorithmSpec, RuleSpec, ScheduleSpec
-    >>> learners = [QuadraticLearner(np.array([4.0]), 1.0, learning_rate=0.5) for _ in range(2)]
-    >>> rows = [ArraySource([np.zeros((3, 1))], [np.zeros(3)]) for _ in range(2)]
-    >>> spec = RunSpec(
-    ...     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
-    ...     layout=LayoutSpec(trainable_size=1),
-    ...     schedule=ScheduleSpec(rows=6, workers=2, batch_size=1, window=1),
-    ... )
-    >>> simulation = Simulation(Cluster(2, batch_seconds=0.25), spec, learners, rows)
-    >>> simulation.run()
-    >>> simulation.center.tolist(), simulation.history.training_seconds()
-    ([0.5], 0.75)
     """
 
     def __init__(
@@ -121,7 +98,6 @@ class Simulation:
         params: Mapping[str, Any] | None = None,
         validate: Validate | None = None,
     ) -> None:
-        _check_parts(cluster, spec, learners, rows)
         self._cluster, self._spec = cluster, spec
         self._evaluate, self._results = evaluate, results
         # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
@@ -426,30 +402,3 @@ class Simulation:
     def _restart(self, worker: SimulatedWorker, action: watches.Restart) -> None:
         if worker.session is not None and worker.session.attempt == action.attempt:
             self._end(worker, worker.session, worker.silent_seconds)
-
-
-def _check_parts(
-    cluster: Cluster,
-    spec: RunSpec,
-    learners: Sequence[Engine],
-    rows: Sequence[RowSource],
-) -> None:
-    """Refuse parts that do not belong to the same run."""
-    counts = {len(learners), len(rows), cluster.workers, spec.workers}
-    if len(counts) > 1:
-        raise ConfigurationError(
-            f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
-            f"learners, rows of {len(rows)} and a run of {spec.workers} workers."
-        )
-    rule, layout = rule_of(spec.rule), LayoutSpec.of(learners[0].layout)
-    total = sum(map(len, rows))
-    if total != spec.rows or layout.sections != spec.layout.sections:
-        raise ConfigurationError(
-            f"The run has {spec.rows} rows and {spec.layout}. Received: "
-            f"{total} rows in all and learners of {layout}."
-        )
-    state = learners[0].step_section if rule.traits.steps_on_workers else StateSection()
-    if not state.is_like(spec.layout.state_section):
-        raise ConfigurationError(
-            f"The run's workers share {spec.layout.state_section}. Received: learners with {state}."
-        )

@@ -13,6 +13,7 @@ from distkeras_grid.engine.metric_state import build_metrics, results_of
 from distkeras_grid.engine.outcome import TrainOutcome, take_outcomes
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.shapes import check_one_output, outputs_of
 from distkeras_grid.history import History
 from distkeras_grid.rules import Rule, rule_of
@@ -31,7 +32,7 @@ from distkeras_grid.trainers.preflight import (
 )
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
-from distkeras_grid.trainers.simulation_data import array_shapes, read_data
+from distkeras_grid.trainers.simulation_data import array_shapes, deal, read_data
 from distkeras_grid.trainers.validation import batch_of, evaluate
 from distkeras_grid.worker.task import EnginePlan, engine_of
 
@@ -72,15 +73,16 @@ def simulate(
     check_method(config, model)
     _check_centers(config, model, cluster.workers)
     objects = compiled.objects
-    data, held_out = read_data(config, request, model)
-    spec, window = complete_spec(config, request, compiled, data.spec, data.count, cluster.workers)
-    rule, seats = rule_of(spec.rule), data.seats(spec)
+    data, described, held_out = read_data(config, request, model)
+    spec, window = complete_spec(config, request, compiled, described, len(data), cluster.workers)
+    rule, rows = rule_of(spec.rule), deal(data, spec)
     plan = EnginePlan(spec, compiled.archive, objects)
     engine = engine_of(plan)
-    block = next(seats[0].rows.blocks(next(seats[0].policy.windows()).blocks))
+    first = next(policy_of(spec.schedule, len(rows[0]), 0).windows())
+    block = next(rows[0].blocks(first.blocks))
     cluster = _timed(cluster, engine, block)
     sample = block.part(slice(1), slice(1))
-    build_metrics(model, batch_of(model, seats[0].rows.fields, plan.labels, sample))
+    build_metrics(model, batch_of(model, rows[0].fields, plan.labels, sample))
     learners = keras_learners(
         engine, cluster.workers, request.seed if cluster.workers > 1 else None
     )
@@ -88,7 +90,7 @@ def simulate(
         cluster,
         spec,
         learners,
-        [seat.rows for seat in seats],
+        rows,
         evaluate=_evaluation(model, held_out, engine.layout, rule),
         results=partial(results_of, model),
         params=policies(spec),
@@ -99,11 +101,8 @@ def simulate(
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, lines)
     set_center(model, simulation.center, engine.layout, rule)
-    left = zip(seats, learners, strict=True)
-    take_outcomes(
-        model,
-        [TrainOutcome(n, len(seat.rows), one.outcome()) for n, (seat, one) in enumerate(left)],
-    )
+    left = enumerate(zip(rows, learners, strict=True))
+    take_outcomes(model, [TrainOutcome(n, len(own), one.outcome()) for n, (own, one) in left])
     register_objects(model, objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)

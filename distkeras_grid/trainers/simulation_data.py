@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distkeras_grid.errors import DataError
-from distkeras_grid.feeding.batches import EpochSampler, policy_of
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import (
     Port,
@@ -19,7 +17,7 @@ from distkeras_grid.feeding.shapes import (
     match_labels,
     outputs_of,
 )
-from distkeras_grid.feeding.source import ArraySource, RowSource, Selection, weighted_by
+from distkeras_grid.feeding.source import ArraySource, Selection, weighted_by
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
@@ -47,55 +45,19 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
 
-@dataclass(frozen=True)
-class SimulatedSeat:
-    """What one worker trains on."""
-
-    rows: RowSource = field(repr=False)
-    policy: EpochSampler  # Its windows
-
-
-@dataclass(frozen=True)
-class MemoryData:
-    """Rows that this process holds."""
-
-    rows: ArraySource = field(repr=False)
-    spec: DataSpec  # Their part of the run
-
-    @property
-    def count(self) -> int:
-        """Rows of an epoch."""
-        return len(self.rows)
-
-    def seats(self, spec: RunSpec) -> list[SimulatedSeat]:
-        """Deal the rows: mixed by the seed of the run, or consecutive without shuffling."""
-        places = np.arange(len(self.rows))
-        schedule = spec.schedule
-        if schedule.shuffle:
-            places = np.random.default_rng(schedule.seed).permutation(places)
-        weighted = weighted_by(self.rows, self.spec.class_weight)
-        parts = np.array_split(places, spec.workers)
-        return [
-            SimulatedSeat(Selection(weighted, part), policy_of(schedule, len(part), number))
-            for number, part in enumerate(parts)
-        ]
+def deal(rows: ArraySource, spec: RunSpec) -> list[Selection]:
+    """Return the rows of each worker: mixed by the seed of the run, or consecutive."""
+    places = np.arange(len(rows))
+    if spec.schedule.shuffle:
+        places = np.random.default_rng(spec.schedule.seed).permutation(places)
+    weighted = weighted_by(rows, spec.data.class_weight)
+    return [Selection(weighted, part) for part in np.array_split(places, spec.workers)]
 
 
 def read_data(
     config: TrainerConfig, request: TrainingData, model: keras.Model
-) -> tuple[MemoryData, ArraySource | None]:
-    """Return training data and validation data, and refuse what the model cannot take."""
-    data, summary = _read_training(config, request, model)
-    if request.validation_data is None:
-        return data, None
-    with naming("validation_data"):
-        return data, _read_validation(config, request.validation_data, model, summary)
-
-
-def _read_training(
-    config: TrainerConfig, request: TrainingData, model: keras.Model
-) -> tuple[MemoryData, DataSummary]:
-    """Bring the rows into this process, and settle the weights of their classes."""
+) -> tuple[ArraySource, DataSpec, ArraySource | None]:
+    """Return rows, their part of the run, and validation rows, all in this process."""
     if isinstance(request.data, tuple | list):
         rows, columns, summary = _from_arrays(request.data, model)
     else:
@@ -112,7 +74,10 @@ def _read_training(
         labels=described_labels(rows.label_fields),
         class_weight=weights,
     )
-    return MemoryData(rows, spec), summary
+    if request.validation_data is None:
+        return rows, spec, None
+    with naming("validation_data"):
+        return rows, spec, _read_validation(config, request.validation_data, model, summary)
 
 
 def _read_validation(

@@ -210,7 +210,7 @@ class TestQuadratic(EngineContract):
     """The parabola of the simulations."""
 
     def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
-        from distkeras_grid.simulation.learners import QuadraticLearner
+        from tests.quadratic_learner import QuadraticLearner
 
         start = np.array([4.0, -2.0, 1.0], np.float32)
         return QuadraticLearner(start, np.array([1.0, 0.5, 2.0]), rate, momentum, kind)

@@ -68,7 +68,7 @@ def test_an_unknown_name_is_an_attribute_error():
     ("names", "more"),
     [
         ("distkeras_grid, data_prep, distkeras_grid.cli.main", "matplotlib pandas"),
-        ("distkeras_grid.simulation.run, distkeras_grid.simulation.learners", "pyarrow"),
+        ("distkeras_grid.simulation.run", "pyarrow"),
         ("distkeras_grid.webhdfs.operations", "hdfs requests numpy"),
     ],
 )

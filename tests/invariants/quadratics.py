@@ -11,9 +11,9 @@ import numpy as np
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.records import WindowResult
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.weights import Variable, WeightLayout
+from tests.quadratic_learner import QuadraticLearner
 from tests.specs import simulated_spec
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from distkeras_grid.rules import DeepGradientCompression
-from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.weights import Variable, WeightLayout
+from tests.quadratic_learner import QuadraticLearner
 
 SIZE, SEAT_ROWS, BATCH, EPOCHS, WORKERS = 4, 6, 2, 2, 3
 WINDOWS = SEAT_ROWS // BATCH

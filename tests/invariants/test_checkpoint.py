@@ -49,12 +49,12 @@ from distkeras_grid.rules import (
     accumulators,
     build_rule,
 )
-from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.loop import compute
 from distkeras_grid.worker.worker_core import WorkerCore
 from distkeras_grid.worker.worker_state import WorkerState
+from tests.quadratic_learner import QuadraticLearner
 from tests.specs import make_spec
 
 SIZE, SEAT_ROWS, EPOCHS = 3, 6, 3

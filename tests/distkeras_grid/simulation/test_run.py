@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from distkeras_grid import plots
 from distkeras_grid.errors import (
-    ConfigurationError,
     NonFiniteLossError,
     StartTimeoutError,
     TrainingError,
@@ -27,10 +26,10 @@ from distkeras_grid.rules import (
     rule_of,
 )
 from distkeras_grid.simulation.cluster import Cluster, Outage
-from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.weights import Variable, WeightLayout
+from tests.quadratic_learner import QuadraticLearner
 from tests.specs import simulated_spec
 
 
@@ -445,14 +444,6 @@ def test_what_is_handed_over_takes_its_time():
     assert found.now == 1.0 + 1.0 + 1.0 + 1.0 + 3.0
 
 
-def test_learners_whose_state_the_run_does_not_know_are_refused():
-    found = stepping()
-    spec = found._spec.change(state=())
-    seats = [worker.rows for worker in found.workers]
-    with pytest.raises(ConfigurationError):
-        Simulation(Cluster(2, batch_seconds=1.0), spec, found.learners, seats)
-
-
 # -- rounds -------------------------------------------------------------------------------------
 
 
@@ -578,24 +569,6 @@ def test_sample_weights_travel_with_their_rows():
 
 
 # -- what goes wrong ----------------------------------------------------------------------------
-
-
-def test_each_worker_has_a_learner_and_rows():
-    learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
-    rows = ArraySource([np.zeros((1, 1))], [np.zeros(1)])
-    spec = simulated_spec(DownpourRule(), [learner] * 2, [rows] * 2)
-    with pytest.raises(ConfigurationError):
-        Simulation(Cluster(2, batch_seconds=1.0), spec, [learner], [rows] * 2)
-
-
-@pytest.mark.parametrize("change", [{"workers": 3}, {"rows": 3}, {"trainable_size": 2}])
-def test_learners_and_rows_are_those_of_the_run(change):
-    learner = QuadraticLearner(np.zeros(1), 1.0, 0.5)
-    rows = ArraySource([np.zeros((1, 1))], [np.zeros(1)])
-    spec = simulated_spec(DownpourRule(), [learner] * 2, [rows] * 2)
-    Simulation(Cluster(2, batch_seconds=1.0), spec, [learner] * 2, [rows] * 2)
-    with pytest.raises(ConfigurationError):
-        Simulation(Cluster(2, batch_seconds=1.0), spec.change(**change), [learner] * 2, [rows] * 2)
 
 
 def test_weights_that_are_no_longer_finite_end_the_run():

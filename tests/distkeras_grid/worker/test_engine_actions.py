@@ -7,10 +7,10 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, GridError, NonFiniteLossError
 from distkeras_grid.rules import LocalSteps
-from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.task import check_state
+from tests.quadratic_learner import QuadraticLearner
 from tests.specs import make_spec
 
 START = np.array([4.0, 2.0], np.float32)

@@ -23,12 +23,12 @@ from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import WindowRecord, WorkerRecord
 from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
-from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.worker_core import WorkerCore
 from distkeras_grid.worker.worker_state import WorkerState, copy_checked
 from tests.engines import engine_of
 from tests.policies import Chosen
+from tests.quadratic_learner import QuadraticLearner
 from tests.specs import make_settings
 
 ROWS, EPOCHS, SIZE = 10, 3, 4

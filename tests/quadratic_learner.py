@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import State
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
@@ -42,10 +41,6 @@ class QuadraticLearner:
         momentum: float = 0.0,
         local_steps: LocalSteps = LocalSteps.OPTIMIZER,
     ) -> None:
-        if momentum and local_steps is LocalSteps.GRADIENT:
-            raise ConfigurationError(
-                f"Gradients are summed over plain SGD. Received: momentum={momentum!r}."
-            )
         self.layout = WeightLayout((Variable("x", (start.size,)),))
         self._start = start.copy()
         self._curvature = np.asarray(curvature, start.dtype)

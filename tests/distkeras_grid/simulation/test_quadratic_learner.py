@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
-from distkeras_grid.simulation.learners import QuadraticLearner
+from tests.quadratic_learner import QuadraticLearner
 
 CURVATURE = np.array([1.0, 0.5])
 START = np.array([4.0, -2.0])
@@ -50,11 +49,6 @@ def test_gradients_are_summed_along_plain_sgd():
     found, _ = train(learner(LocalSteps.GRADIENT))
     plain, _ = train(learner())
     np.testing.assert_allclose(found, (START - plain) / 0.5)
-
-
-def test_gradients_do_not_go_with_momentum():
-    with pytest.raises(ConfigurationError, match=r"Received: momentum=0\.5"):
-        learner(LocalSteps.GRADIENT, momentum=0.5)
 
 
 def test_a_batch_goes_by_the_mean_of_its_rows_and_their_weights():
