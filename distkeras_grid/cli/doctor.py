@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result
@@ -158,14 +158,11 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
 
     context = spark.sparkContext
     setting = context.getConf().get
-    jvm: Any = context._jvm
-    yield checks.check_java(str(jvm.java.lang.System.getProperty("java.version")))
     about = f"Spark {spark.version} on {context.master}, {context.applicationId}"
     yield checks.CheckResult("session", checks.CheckLevel.OK, about)
     slots = stable_slot_count(spark, flags.workers)
     yield checks.check_slots(slots, flags.workers)
     yield from checks.check_scheduling(setting)
-    yield from checks.check_threads(os.environ)
     yield from checks.check_gpus(setting)
     backend = configured_backend()
     yield checks.as_check_result(

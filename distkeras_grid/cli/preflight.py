@@ -358,7 +358,7 @@ def check_slots(master: str | None, tasks: int, place: DriverEnvironment = HERE)
 
     slots = place.slots(master)
     if slots is not None:
-        doctor.raise_or_collect([doctor.check_slots(slots, tasks, fixed=True)])
+        doctor.raise_or_collect([doctor.check_slots(slots, tasks)])
 
 
 def check_model(source: str | None, place: DriverEnvironment = HERE) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 #: Returns a Spark setting, None if it is not set.
 Setting = Callable[[str], str | None]
-
-# With another value than true, PySpark's threads share those of the JVM.
-PIN_THREADS = "PYSPARK_PIN_THREAD"
-# Oldest Java that the supported versions of Spark run on.
-OLDEST_JAVA = 17
 
 
 class CheckLevel(StrEnum):
@@ -77,13 +72,7 @@ def as_check_result(subject: str, check: Callable[[], str]) -> CheckResult:
         return CheckResult(subject, CheckLevel.BAD, str(error), type(error))
 
 
-def check_slots(
-    slots: int,
-    workers: int | None,
-    *,
-    together: bool = True,
-    fixed: bool = False,
-) -> CheckResult:
+def check_slots(slots: int, workers: int | None, *, together: bool = True) -> CheckResult:
     """Look for a task slot for each worker.
 
     `together`: whether work can begin only when all of them run. Otherwise further slots may come
@@ -97,7 +86,7 @@ def check_slots(
         return CheckResult("slots", CheckLevel.OK, f"{slots} task slots for {workers} workers")
     return CheckResult(
         "slots",
-        CheckLevel.BAD if together or fixed or slots <= 0 else CheckLevel.WARN,
+        CheckLevel.BAD if together or slots <= 0 else CheckLevel.WARN,
         f"All workers run at the same time, so each needs a task slot. Received: {workers} workers "
         f"and {slots} task slots. Lower num_workers, or raise spark.executor.instances x "
         "spark.executor.cores / spark.task.cpus (submit: --executors, --executor-cores; local "
@@ -135,30 +124,6 @@ def check_scheduling(setting: Setting, *, barrier: bool = False) -> list[CheckRe
     else:
         allocation = CheckResult("allocation", CheckLevel.OK, "spark.dynamicAllocation is off")
     return [speculation, allocation]
-
-
-def check_threads(environment: Mapping[str, str]) -> list[CheckResult]:
-    """Check that each thread of the driver has a thread of Spark's JVM; no finding if it has.
-
-    Otherwise properties of a worker's job, such as its key, may come to another worker's.
-
-    Examples
-    --------
-    >>> check_threads({}), check_threads({"PYSPARK_PIN_THREAD": "false"})[0].level
-    ([], <CheckLevel.BAD: 'bad'>)
-    """
-    value = environment.get(PIN_THREADS, "true")
-    if value.lower() == "true":
-        return []
-    return [
-        CheckResult(
-            "threads",
-            CheckLevel.BAD,
-            "Each worker's Spark job has properties of its own, which need a thread of Spark's JVM "
-            f"for each thread of the driver. Received: {PIN_THREADS}={value}. Leave it unset when "
-            "the driver starts.",
-        )
-    ]
 
 
 def check_gpus(setting: Setting, *, sharing: bool = False) -> list[CheckResult]:
@@ -235,22 +200,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def check_java(version: str) -> CheckResult:
-    """Check the version of the driver's Java.
-
-    Examples
-    --------
-    >>> check_java("17.0.15").level, check_java("1.8.0_402").level
-    (<CheckLevel.OK: 'ok'>, <CheckLevel.BAD: 'bad'>)
-    """
-    # Java 8 reports its version as 1.8.
-    number = re.match(r"\d+", version)
-    if number is not None and int(number.group()) < OLDEST_JAVA:
-        text = f"Spark needs Java {OLDEST_JAVA} or later. Received: {version}. Set JAVA_HOME."
-        return CheckResult("java", CheckLevel.BAD, text)
-    return CheckResult("java", CheckLevel.OK, f"Java {version}")
 
 
 def check_hadoop(

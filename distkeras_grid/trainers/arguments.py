@@ -39,17 +39,10 @@ def check_backend() -> None:
     backend_named(current_backend())
 
 
-def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
-    """Return the backend on which workers are to train: a name, or None for the driver's.
-
-    Examples
-    --------
-    >>> from distkeras_grid.rules import DownpourRule
-    >>> checked_engine("jax", DownpourRule(), "DOWNPOUR")
-    'jax'
-    """
+def check_engine(engine: Any, rule: Rule, who: str) -> None:
+    """Refuse a backend for the workers that is none, or with which they cannot exchange."""
     if engine is None:
-        return None
+        return
     if not (isinstance(engine, str) and engine in BACKENDS):
         raise ConfigurationError(
             f"engine is a backend of Keras ({', '.join(BACKENDS)}), or None for the driver's. "
@@ -61,7 +54,6 @@ def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
             f"Received: engine={engine!r}, and Keras on {here!r} in the driver. Leave it out, or "
             "choose a backend by KERAS_BACKEND before Keras is imported."
         )
-    return str(engine)
 
 
 def check_cutting_engine(who: str, engine: object) -> None:

@@ -133,7 +133,9 @@ class Trainer(TrainerConfig):
             )
         if fold is not None:
             data, validation_data = rows_of_fold(data, fold, validation_data)
-        config = self._config(data)
+        config: TrainerConfig = self.checked()
+        if isinstance(data, LocalSets):
+            config = local_config(config, data)
         request = training_data(
             data,
             shuffle=bool(shuffle),
@@ -149,11 +151,6 @@ class Trainer(TrainerConfig):
             while self._train_once(config, request, callbacks, progress, deaths):
                 config = config.replace(resume="auto")
         return self.model
-
-    def _config(self, data: Any) -> TrainerConfig:
-        """Return the checked arguments, for these data."""
-        config = self.checked()
-        return local_config(config, data) if isinstance(data, LocalSets) else config
 
     def _train_once(
         self,
@@ -210,15 +207,13 @@ class Trainer(TrainerConfig):
 
         Parameters
         ----------
-        data : tuple of ndarray, DataFrame, str or LocalSets
+        data : tuple of ndarray, DataFrame or str
             ``(features, labels)`` or ``(features, labels, sample_weights)``, with lists or dicts of
-            arrays for several inputs or outputs. Or the data that `train` takes: rows are collected
-            on the driver, without sample weights. Of `LocalSets` each worker draws what it would
-            draw in `train` with the same seed. This process reads the tiles of one window at a time
-            from the data set or its mirrors.
+            arrays for several inputs or outputs. Or the rows that `train` takes, which are
+            collected on the driver, without sample weights.
         cluster : Cluster
             Workers, speeds, network, failures. Without ``batch_seconds`` the time of a batch is
-            measured on this machine, and with it what local sets take.
+            measured on this machine.
         shuffle : bool, default True
             Whether to shuffle the rows, in another way in each epoch.
         validation_data : as `data`, optional
@@ -268,7 +263,7 @@ class Trainer(TrainerConfig):
             class_weight=class_weight,
             seed=seed,
         )
-        return simulate(self._config(data), request, cluster, None if self.progress else SILENT)
+        return simulate(self.checked(), request, cluster, None if self.progress else SILENT)
 
     def get_training_time(self) -> float:
         """Return the seconds from the first batch to the last fold of the last run."""

@@ -18,8 +18,8 @@ from distkeras_grid.spec import OnNonFinite, OptimizerState, Outliers
 from distkeras_grid.trainers.arguments import (
     MOST_SERVERS,
     check_cutting_engine,
+    check_engine,
     check_servers,
-    checked_engine,
     checked_every,
 )
 from distkeras_grid.trainers.defaults import CommunicationWindow, choose_window
@@ -188,7 +188,7 @@ class TrainerConfig(ModelParameter, ABC):
         doc='For slow links and trainers that send changes or gradients. "bfloat16" halves the '
         'bytes of an exchange; the center keeps its digits. "dgc" sends the largest thousandth of '
         "each change and keeps the rest for later; in the first four epochs it sends more. The "
-        "last line of a run says whether it saved time.",
+        "last line of a run says how many bytes it saved.",
     )
     validate: Outliers | Validate | None = parameter(
         default=None,
@@ -380,7 +380,7 @@ class TrainerConfig(ModelParameter, ABC):
         self._check_checkpoints()
         if self.divides_model:
             check_cutting_engine(who, self.engine)
-        checked_engine(self.engine, rule, who)
+        check_engine(self.engine, rule, who)
         self.compile_settings()
         self._check_validate()
 

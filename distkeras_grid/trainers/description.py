@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,12 +18,6 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import RunSpec
-
-
-# Share of the workers' time that exchanges take, from which compression is worth its rounding.
-PAYS_FROM = 0.1
-# Share of the bytes above which they are not fewer.
-SAVES_BELOW = 0.9
 
 
 def describe_run(
@@ -124,36 +116,8 @@ def choices(window: CommunicationWindow, spec: RunSpec) -> list[str]:
 
 
 def compression_sentence(history: History, size: int) -> str:
-    """Return a sentence about whether compression saved time, from what a run has recorded.
-
-    The time of an exchange is the time between two windows of a worker. In a round it is that of
-    the worker that came last, because the others have waited for it.
-
-    `size`: scalars in the vector; uncompressed they are four bytes each, up and down.
-    """
+    """Return a sentence about the bytes that compression has saved; `size`: scalars in a vector."""
     moved = sum(record.bytes_up + record.bytes_down for record in history.records)
+    # Uncompressed a scalar has four bytes, up and down.
     plain = 8 * size * len(history.records)
-    computed = sum(record.seconds for record in history.records)
-    rounds = _pauses(history)
-    waited = sum(map(sum, rounds))
-    share = sum(len(pauses) * min(pauses) for pauses in rounds) / max(computed + waited, 1e-9)
-    if moved > SAVES_BELOW * plain:
-        verdict = "and it saved almost nothing: leave it out"
-    elif share > PAYS_FROM:
-        verdict = "so it was worth it"
-    else:
-        verdict = "so it made little difference: leave it out if links are as fast as here"
-    return (
-        f"compression moved {moved / 1e6:.3g} MB instead of {plain / 1e6:.3g} MB; exchanges took "
-        f"{share:.0%} of the workers' time, {verdict}"
-    )
-
-
-def _pauses(history: History) -> list[list[float]]:
-    """Return the seconds between the windows of each worker, by the fold between them."""
-    pauses = defaultdict(list)
-    for worker in {record.worker for record in history.records}:
-        for before, after in pairwise(history.select(worker=worker)):
-            ended = before.started + before.seconds
-            pauses[before.version].append(max(0.0, after.started - ended))
-    return list(pauses.values())
+    return f"compression moved {moved / 1e6:.3g} MB instead of {plain / 1e6:.3g} MB"

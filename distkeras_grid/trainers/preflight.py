@@ -10,7 +10,6 @@ checks find the run's specification is built.
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -45,7 +44,6 @@ from distkeras_grid.spark.doctor import (
     check_gpus,
     check_scheduling,
     check_slots,
-    check_threads,
     raise_or_collect,
 )
 from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
@@ -58,7 +56,7 @@ from distkeras_grid.spark.session import (
     stable_slot_count,
 )
 from distkeras_grid.spec import LayoutSpec, RunSpec
-from distkeras_grid.trainers.arguments import check_backend, checked_engine
+from distkeras_grid.trainers.arguments import check_backend
 from distkeras_grid.trainers.class_weights import count_classes, number_classes, settle_class_weight
 from distkeras_grid.trainers.compression_checks import (
     check_compressible,
@@ -128,7 +126,6 @@ def check(
     """
     check_backend()
     spark = active_session()
-    _check_local_slots(spark, config.workers_asked)
     check_one_output(data.class_weight, outputs_of(config.keras_model))
     if _reads_files(data):
         await_executors()
@@ -139,8 +136,7 @@ def check(
     check_fit(compiled.model, columns.features)
     columns = fitted(columns, compiled.model)
     prepare_metrics(compiled.model, columns)
-    rule = _rule_by_request(config, compiled.model)
-    backend = checked_engine(config.engine, rule, config.trainer_name) or current_backend()
+    backend = config.engine or current_backend()
     await_executors()
     place = _check_executors(spark, config, backend)
     workers, warnings = _settle_workers(spark, config)
@@ -279,27 +275,21 @@ def _check_executors(spark: SparkSession, config: TrainerConfig, backend: str) -
     return place
 
 
-def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
-    """Refuse more workers than a local master has slots, whose number never changes."""
-    slots = local_cores(str(spark.sparkContext.master))
-    if slots is not None:
-        raise_or_collect([check_slots(slots, workers, fixed=True)])
-
-
 def _settle_workers(spark: SparkSession, config: TrainerConfig) -> tuple[int, list[str]]:
     """Return the number of workers, and notes about slots, scheduling and GPUs."""
     wanted = config.workers_asked
     slots = stable_slot_count(spark, wanted)
     workers = wanted or max(1, slots)
-    together = isinstance(config.build_rule(wanted or 1, ""), SynchronousRule)
-    setting = spark.sparkContext.getConf().get
+    setting, master = spark.sparkContext.getConf().get, str(spark.sparkContext.master)
+    # The slots of a local master never change.
+    together = local_cores(master) is not None
+    together |= isinstance(config.build_rule(wanted or 1, ""), SynchronousRule)
     warnings = raise_or_collect(
         [
             check_slots(slots, workers, together=together),
             *check_scheduling(setting),
-            *check_threads(os.environ),
             *check_gpus(setting, sharing=config.gpu_sharing),
-            *check_key(str(spark.sparkContext.master), setting, platform.node()),
+            *check_key(master, setting, platform.node()),
         ]
     )
     return workers, warnings

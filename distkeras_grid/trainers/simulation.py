@@ -53,8 +53,7 @@ class SimulatedRun:
     model: keras.Model = field(repr=False)  # A new model with the trained weights, compiled
     history: History  # All its times are simulated seconds; ``params["time"]`` says so
     cluster: Cluster  # The cluster, with the times that were measured
-    # Simulated time for which each worker has trained [s]. The rest of the time it waited, or read
-    # local sets and tested its model on them.
+    # Simulated time for which each worker has trained [s]; the rest of the time it waited
     computing_seconds: tuple[float, ...]
     lost: int  # Number of attempts that were lost
     spec: RunSpec = field(repr=False)  # The run as a value; it can be compared and saved

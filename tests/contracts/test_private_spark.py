@@ -19,7 +19,6 @@ MODULES = {
     "distkeras_grid/spark/storage.py": "files",
     "distkeras_grid/spark/worker_jobs.py": "one job for each worker",
     "distkeras_grid/submission/container_logs.py": "YARN's classes, without a session",
-    "distkeras_grid/cli/doctor.py": "Java's version",
     "data_prep/images/file_access.py": "Hadoop's settings, for WebHDFS",
     "data_prep/spark/discovery.py": "paths of all files of a DataFrame, in one call",
 }

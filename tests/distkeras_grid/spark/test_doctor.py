@@ -17,7 +17,6 @@ from distkeras_grid.spark.doctor import (
     check_encryption,
     check_gpus,
     check_hadoop,
-    check_java,
     check_kerberos,
     check_renames,
     check_scheduling,
@@ -67,9 +66,6 @@ def test_workers_without_a_slot():
     assert (few.level, few.error) == (CheckLevel.BAD, NotEnoughSlotsError)
     assert "spark.executor.instances" in few.text
     assert check_slots(2, 3, together=False).level is CheckLevel.WARN
-    fixed = check_slots(2, 3, together=False, fixed=True)
-    assert (fixed.level, fixed.error) == (CheckLevel.BAD, NotEnoughSlotsError)
-    assert check_slots(3, 3, together=False, fixed=True).level is CheckLevel.OK
 
 
 def test_speculation_is_bad_and_dynamic_allocation_a_warning():
@@ -111,14 +107,6 @@ def test_gpus_that_tasks_do_not_get_or_would_swap():
     assert (swapped.level, "worker.reuse=false" in swapped.text) == (CheckLevel.BAD, True)
     fresh = {**several, "spark.python.worker.reuse": "false"}
     assert levels(check_gpus(fresh.get)) == [CheckLevel.OK]
-
-
-@pytest.mark.parametrize(
-    ("version", "level"),
-    [("17.0.15", "ok"), ("25", "ok"), ("21-ea", "ok"), ("11.0.2", "bad"), ("1.8.0_402", "bad")],
-)
-def test_java(version, level):
-    assert check_java(version).level == level
 
 
 def test_the_configuration_of_hadoop_that_yarn_needs():
@@ -183,7 +171,6 @@ def test_everything_bad_says_what_to_change():
         check_slots(1, 2),
         *check_scheduling({"spark.speculation": "true"}.get)[:1],
         *check_gpus({GPU: "0.5"}.get),
-        check_java("8"),
         check_hadoop("yarn", "/x", []),
         *check_kerberos("kerberos", False, None),
     ]

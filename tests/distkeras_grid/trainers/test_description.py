@@ -98,46 +98,14 @@ def test_the_optimizers_state_is_told(rule, state):
     assert found == {"optimizer_state": state}
 
 
-@pytest.mark.parametrize(
-    ("pause", "share", "word"), [(0.01, "1%", "little difference"), (1.0, "47%", "worth it")]
-)
-def test_the_last_line_says_whether_compression_paid(pause, share, word):
+def test_the_last_line_says_what_compression_has_saved():
     history = History()
     for number in range(10):
         window = {
             **{"worker": 0, "attempt": 0, "epoch": 1, "window": number, "steps": 1, "samples": 8},
-            **{"loss": 0.5, "metrics": {}, "started": number * (1 + pause), "seconds": 1.0},
-            **{"staleness": 0, "bytes_up": 2_000_000, "bytes_down": 2_000_000},
-            **{"folded_at": 0.0, "version": number + 1},
+            **{"loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 1.0, "staleness": 0},
+            **{"bytes_up": 2_000_000, "bytes_down": 2_000_000, "folded_at": 0.0},
         }
-        history.add(WindowRecord(**window))
+        history.add(WindowRecord(**window, version=number + 1))
     sentence = compression_sentence(history, size=1_000_000)
-    assert sentence.startswith("compression moved 40 MB instead of 80 MB; exchanges took")
-    assert share in sentence
-    assert word in sentence
-
-
-def test_compression_that_saves_nothing_is_said_to():
-    history = History()
-    window = {
-        **{"worker": 0, "attempt": 0, "epoch": 1, "window": 0, "steps": 1, "samples": 8},
-        **{"loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 1.0, "staleness": 0},
-        **{"bytes_up": 4_000_000, "bytes_down": 3_900_000, "folded_at": 0.0, "version": 1},
-    }
-    history.add(WindowRecord(**window))
-    assert compression_sentence(history, size=1_000_000).endswith("almost nothing: leave it out")
-
-
-def test_who_waits_for_the_others_of_its_round_does_not_exchange_meanwhile():
-    """Windows of 1 and 8.5 s, an exchange of 0.5 s: 1 s of 27.5, for the last was only computed."""
-    history = History()
-    for number in range(2):
-        for worker, seconds in ((0, 1.0), (1, 8.5)):
-            window = {
-                **{"worker": worker, "attempt": 0, "epoch": 1, "window": number, "steps": 1},
-                **{"samples": 8, "loss": 0.5, "metrics": {}, "started": number * 9.0},
-                **{"seconds": seconds, "staleness": 0, "bytes_up": 100, "bytes_down": 100},
-                **{"folded_at": 0.0, "version": number + 1},
-            }
-            history.add(WindowRecord(**window))
-    assert "exchanges took 4% of" in compression_sentence(history, size=1_000_000)
+    assert sentence == "compression moved 40 MB instead of 80 MB"
