@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import platform
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.registry import VARIABLE, backend_named
@@ -56,27 +53,18 @@ def ship_backend(spark: SparkSession, backend: str) -> None:
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the installed version of each package, None if it is missing, without imports."""
-    versions: dict[str, str | None] = {}
-    for name in names:
-        # In YARN's cluster mode PySpark and this package are archives, which have no metadata.
-        versions[name] = getattr(sys.modules.get(name), "__version__", None)
-        for alias in ALIASES.get(name, (name,)):
-            try:
-                versions[name] = metadata.version(alias)
-                break
-            except metadata.PackageNotFoundError:
-                continue
-    return versions
-
-
-def describe_interpreter(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return this interpreter's path, versions, and whether it can import the project."""
+    versions = _describe_driver(names)["packages"]
+    # In YARN's cluster mode PySpark and this package are archives, which have no metadata.
     return {
-        "executable": sys.executable,
-        "host": platform.node(),
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "packages": package_versions(names),
+        name: versions[name] or getattr(sys.modules.get(name), "__version__", None)
+        for name in names
     }
+
+
+def _describe_driver(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return what executors answer, for the interpreter of this driver."""
+    answer: dict[str, Any] = json.loads(next(_probe(names, None)(iter(()))))
+    return answer
 
 
 _CHECKED: dict[tuple[str, tuple[str, ...], BindAddress | None], list[dict[str, Any]]] = {}
@@ -98,14 +86,14 @@ def check_executors(
     key = (spark.sparkContext.applicationId, names, place)
     if key in _CHECKED:
         return _CHECKED[key]
-    mine = describe_interpreter(names)
+    mine = _describe_driver(names)
+    mine["packages"] |= package_versions(names)
     missing = [package for package, version in mine["packages"].items() if version is None]
     if missing:
         raise EnvironmentMismatchError(
             f"The driver's interpreter {mine['executable']} lacks {', '.join(missing)}. Install "
             "them: pip install 'distkeras_grid[tensorflow]', or [jax], or [torch]."
         )
-    mine["packages"]["distkeras_grid"] = importlib.import_module("distkeras_grid").__version__
     with nullcontext() if place is None else open_for_probe(place) as server:
         target = None
         if place is not None and server is not None:
