@@ -137,7 +137,6 @@ class ExecutorContainer:
     heap_mb: int  # ``spark.ROLE.memory``
     overhead_mb: int  # ``spark.ROLE.memoryOverhead``, or the value that follows from its factor
     python_mb: int = 0  # ``spark.executor.pyspark.memory``, 0 if not set
-    off_heap_mb: int = 0  # ``spark.memory.offHeap.size``, 0 if off-heap memory is not enabled
 
     @classmethod
     def of(cls, setting: Setting, role: Role, factor: float = 0.1) -> ExecutorContainer:
@@ -149,13 +148,7 @@ class ExecutorContainer:
         overhead = megabytes(text) if text else max(least, int(part * heap))
         if role == "driver":
             return cls(role, heap, overhead)
-        off_heap = "0"
-        if setting("spark.memory.offHeap.enabled") == "true":
-            # Only this size is in bytes by default.
-            off_heap = f"{setting('spark.memory.offHeap.size') or 0}"
-            off_heap = f"{off_heap}b" if off_heap.isdigit() else off_heap
-        python = megabytes(setting("spark.executor.pyspark.memory") or "0")
-        return cls(role, heap, overhead, python, megabytes(off_heap))
+        return cls(role, heap, overhead, megabytes(setting("spark.executor.pyspark.memory") or "0"))
 
 
 def check_containers(

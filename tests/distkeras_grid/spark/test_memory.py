@@ -81,14 +81,10 @@ def test_a_container_as_spark_asks_for_it():
         **part,
         "spark.executor.memoryOverhead": "700",
         "spark.executor.pyspark.memory": "2g",
-        "spark.memory.offHeap.enabled": "true",
-        "spark.memory.offHeap.size": "104857600",
     }
     assert ExecutorContainer.of(told.get, "executor") == ExecutorContainer(
-        "executor", 10240, 700, 2048, 100
+        "executor", 10240, 700, 2048
     )
-    off = {**told, "spark.memory.offHeap.enabled": "false"}
-    assert ExecutorContainer.of(off.get, "executor").off_heap_mb == 0
     least = {"spark.driver.memory": "512m", "spark.driver.minMemoryOverhead": "1g"}
     assert ExecutorContainer.of(least.get, "driver") == ExecutorContainer("driver", 512, 1024)
 
