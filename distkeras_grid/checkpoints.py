@@ -1,9 +1,8 @@
 """What a checkpoint consists of, and whether one is whole.
 
 A checkpoint is a folder. Its manifest, which is written last, names every piece of it with its
-length and its SHA-256. Pieces that several checkpoints share, such as the model's archive and the
-segments of the history, lie beside the folders and have their digest in their name. A checkpoint
-of which anything is missing, longer, shorter or different is torn, and is never used.
+length and its SHA-256. A checkpoint of which anything is missing, longer, shorter or different is
+torn, and is never used.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ import msgspec
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
 from distkeras_grid.field_types import Count
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
-#: Digits of the digest in the name of a shared piece.
-DIGITS = 16
 _FOLDER = re.compile(r"checkpoint-(\d{8})")
 _ROWS = re.compile("rows-[0-9a-f]{32}")
 _GENERATION = re.compile(r"generation-(\d{8})\.json")
@@ -42,7 +39,6 @@ class CheckpointFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name  # Its name, without folder
     bytes: Count  # Its length
     sha256: Digest  # Its SHA-256 in hexadecimal
-    shared: bool = False  # Whether other checkpoints may consist of it, too
 
     def check(self, content: Content) -> None:
         """Refuse another content."""
@@ -175,7 +171,7 @@ class DriverEpoch(msgspec.Struct, frozen=True):
 
 
 def piece_of(name: str, content: Content) -> CheckpointFile:
-    """Return the description of a checkpoint's own piece.
+    """Return the description of a piece.
 
     Examples
     --------
@@ -183,18 +179,6 @@ def piece_of(name: str, content: Content) -> CheckpointFile:
     0
     """
     return CheckpointFile(name, len(content), hashlib.sha256(content).hexdigest())
-
-
-def shared_piece(stem: str, ending: str, content: Content) -> CheckpointFile:
-    """Return the description of a shared piece, with its digest in its name.
-
-    Examples
-    --------
-    >>> shared_piece("model", "keras", b"").name
-    'model-e3b0c44298fc1c14.keras'
-    """
-    digest = hashlib.sha256(content).hexdigest()
-    return CheckpointFile(f"{stem}-{digest[:DIGITS]}.{ending}", len(content), digest, shared=True)
 
 
 def folder_name(number: int) -> str:
@@ -235,7 +219,7 @@ def generations_of(names: Iterable[str]) -> list[int]:
 
     Examples
     --------
-    >>> generations_of(["generation-00000001.json", "generation-00000002.json", "shared"])
+    >>> generations_of(["generation-00000001.json", "generation-00000002.json", "rows"])
     [2, 1]
     """
     return _numbers(_GENERATION, names)
@@ -246,18 +230,12 @@ def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
     return sorted((int(match[1]) for match in matches), reverse=True)
 
 
-def unused(names: Iterable[str], manifests: Sequence[CheckpointManifest]) -> list[str]:
-    """Return the names of shared pieces that no checkpoint consists of."""
-    used = {piece.name for manifest in manifests for piece in manifest.pieces if piece.shared}
-    return sorted(set(names) - used)
-
-
 def unused_rows(names: Iterable[str], manifests: Sequence[CheckpointManifest]) -> list[str]:
     """Return the names of folders with rows that belong to no checkpoint.
 
     Examples
     --------
-    >>> unused_rows(["rows-" + 32 * "0", "rows", "shared"], [])
+    >>> unused_rows(["rows-" + 32 * "0", "rows"], [])
     ['rows-00000000000000000000000000000000']
     """
     used = {manifest.rows for manifest in manifests}

@@ -373,24 +373,20 @@ class History:
         ['{"kind": "history", "format": 1, "params": {"trainer": "ADAG"}}']
         """
         yield format_line({"kind": "history", "format": FORMAT, "params": self.params})
-        yield from self._lines_after(())
-
-    def _lines_after(self, counts: Sequence[int]) -> Iterator[str]:
-        pairs = zip(self._lists.values(), counts or (0,) * len(self._lists), strict=True)
-        for kind, count in pairs:
-            for number in range(count, len(kind)):
-                yield format_line(json_of(kind[number]))
+        yield from self.record_lines(self.counts())
 
     def counts(self) -> tuple[int, ...]:
         """Return how many records of each kind there are."""
         return tuple(len(records) for records in self._lists.values())
 
-    def segment_after(self, counts: Sequence[int]) -> str:
-        """Return the records after so many of each kind as JSON lines; all after ``()``."""
-        return "".join(self._lines_after(counts))
+    def record_lines(self, counts: Sequence[int]) -> Iterator[str]:
+        """Yield the first so many records of each kind as JSON lines."""
+        for kind, count in zip(self._lists.values(), counts, strict=True):
+            for number in range(count):
+                yield format_line(json_of(kind[number]))
 
-    def add_segment(self, text: str, first: int = 1) -> None:
-        """Add the records of `segment_after`.
+    def add_record_lines(self, text: str, first: int = 1) -> None:
+        """Add the records of `record_lines`.
 
         Parameters
         ----------

@@ -17,11 +17,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from distkeras_grid.checkpoints import (
     MANIFEST,
-    CheckpointFile,
     CheckpointManifest,
     Content,
     Driver,
@@ -31,7 +30,6 @@ from distkeras_grid.checkpoints import (
     generation_name,
     generations_of,
     numbers_of,
-    unused,
     unused_rows,
 )
 from distkeras_grid.errors import (
@@ -45,9 +43,6 @@ from distkeras_grid.errors import (
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
-SHARED = "shared"
-# Version 0.1.0 has this file in place of the numbered ones, and replaces it.
-FORMER_GENERATION = "generation.json"
 MAX_CHECKPOINTS = 2
 # How often other drivers may be faster while this one takes a directory over, or may write while
 # this one reads.
@@ -55,8 +50,6 @@ TRIES = 8
 # Messages of file systems about a file whose bytes are corrupt. Any other error may be temporary,
 # so it is not a reason to go back to an earlier checkpoint.
 DAMAGED = ("ChecksumException", "BlockMissingException", "EOFException")
-
-_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -71,12 +64,6 @@ class CheckpointStore:
     """The checkpoints of one directory.
 
     `uri`: the directory; it may be missing.
-
-    Examples
-    --------
-    >>> driver = Driver("application_17_0001")
-    >>> store = CheckpointStore(Storage(spark), "hdfs:///first", driver)    # doctest: +SKIP
-    >>> store.newest(print)                                                 # doctest: +SKIP
     """
 
     def __init__(self, files: Storage, uri: str, driver: Driver) -> None:
@@ -179,7 +166,7 @@ class CheckpointStore:
         """
         if anew:
             self.check_new()
-        self._files.make_dirs(f"{self.uri}/{SHARED}")
+        self._files.make_dirs(self.uri)
         self._generation = self._take_over()
         # Listed before the check, so nothing that a later driver writes is among them.
         names = self._files.list_names(self.uri)
@@ -200,16 +187,14 @@ class CheckpointStore:
             former = self._generation_in(names)
             if former is not None and former.follows(self._driver):
                 raise self._fenced(former)
-            known = [0 if former is None else former.number, *generations_of(names)]
-            taken = DriverEpoch(1 + max(known), self._driver, secrets.token_hex(16))
+            number = 1 + max(generations_of(names), default=0)
+            taken = DriverEpoch(number, self._driver, secrets.token_hex(16))
             uri = f"{self.uri}/{generation_name(taken.number)}"
             try:
                 self._files.write_bytes(uri, taken.to_bytes())
             except (OutputExistsError, PathNotFoundError):
                 # Another driver was faster, and may have deleted the file with its hidden name.
                 continue
-            if FORMER_GENERATION in names:
-                self._files.delete(f"{self.uri}/{FORMER_GENERATION}")
             return taken
         raise self._fenced(self._newest_generation())
 
@@ -244,34 +229,18 @@ class CheckpointStore:
         """Return the number of the next checkpoint."""
         return self.newest_number() + 1
 
-    def write(
-        self,
-        manifest: CheckpointManifest,
-        contents: Mapping[str, Content],
-        shared: Mapping[str, Content],
-    ) -> None:
+    def write(self, manifest: CheckpointManifest, contents: Mapping[str, Content]) -> None:
         """Write a checkpoint, and delete all older ones except the one before it."""
         self._check_generation()
         try:
-            self._publish(manifest, contents, shared)
-        except (StorageError, IncompleteCheckpointError):
+            self._publish(manifest, contents)
+        except StorageError:
             # Whoever takes the directory over deletes what this driver has not finished.
             self._check_generation()
             raise
         self._delete_old()
 
-    def _publish(
-        self,
-        manifest: CheckpointManifest,
-        contents: Mapping[str, Content],
-        shared: Mapping[str, Content],
-    ) -> None:
-        # Read again each time: a piece that was damaged since would make all later checkpoints
-        # useless. The model is about as long as the center that this checkpoint adds, and the
-        # bytes do not pass through Python.
-        for piece in manifest.pieces:
-            if piece.shared:
-                self._share(piece, shared.get(piece.name))
+    def _publish(self, manifest: CheckpointManifest, contents: Mapping[str, Content]) -> None:
         temporary = f"{self.uri}/_{manifest.folder}.{secrets.token_hex(8)}.tmp"
         try:
             for name, content in contents.items():
@@ -283,47 +252,26 @@ class CheckpointStore:
             self._files.delete(temporary)
             raise
 
-    def _share(self, piece: CheckpointFile, content: Content | None) -> None:
-        """Make sure that a shared piece lies in the directory as it is due."""
-        uri = f"{self.uri}/{SHARED}/{piece.name}"
-        try:
-            digest = self._as_torn(self._files.sha256, uri)
-            if digest == piece.sha256:
-                return
-            error = IncompleteCheckpointError(
-                f"{uri} is not as it was written: its SHA-256 is {digest}."
-            )
-        except IncompleteCheckpointError as damage:
-            error = damage
-        if content is None:
-            raise error
-        try:
-            # Its name tells its content, so nobody misses what is replaced.
-            self._files.write_bytes(uri, bytes(content), overwrite=self._files.exists(uri))
-        except OutputExistsError:
-            # A replaced driver has just written the same.
-            return
-
     def _delete_old(self) -> None:
         # Listed before the check, so nothing that a later driver has written is among them.
-        numbers, names = self._numbers(), self._files.list_names(f"{self.uri}/{SHARED}")
-        folders = self._files.list_names(self.uri)
+        numbers, folders = self._numbers(), self._files.list_names(self.uri)
         self._check_generation()
         for number in numbers[MAX_CHECKPOINTS:]:
             self._files.delete(self._folder(number))
         try:
             manifests = [self._manifest(number) for number in numbers[:MAX_CHECKPOINTS]]
         except IncompleteCheckpointError:
-            # The pieces of a torn checkpoint are unknown. It is deleted when it is older.
+            # The rows of a torn checkpoint are unknown. It is deleted when it is older.
             return
-        for name in unused(names, manifests):
-            self._files.delete(f"{self.uri}/{SHARED}/{name}")
         for name in unused_rows(folders, manifests):
             self._files.delete(f"{self.uri}/{name}")
 
     def _read(self, number: int) -> Checkpoint:
-        manifest = self._manifest(number)
-        return Checkpoint(manifest, self._contents(manifest, manifest.pieces))
+        manifest, contents = self._manifest(number), {}
+        for piece in manifest.pieces:
+            contents[piece.name] = self._read_piece(f"{self._folder(number)}/{piece.name}")
+            piece.check(contents[piece.name])
+        return Checkpoint(manifest, contents)
 
     def _manifest(self, number: int) -> CheckpointManifest:
         try:
@@ -336,20 +284,10 @@ class CheckpointStore:
             raise IncompleteCheckpointError(f"Its manifest is that of {manifest.folder}.")
         return manifest
 
-    def _contents(
-        self, manifest: CheckpointManifest, pieces: Sequence[CheckpointFile]
-    ) -> dict[str, bytes]:
-        contents = {}
-        for piece in pieces:
-            folder = f"{self.uri}/{SHARED}" if piece.shared else self._folder(manifest.number)
-            contents[piece.name] = self._as_torn(self._files.read_bytes, f"{folder}/{piece.name}")
-            piece.check(contents[piece.name])
-        return contents
-
-    def _as_torn(self, read: Callable[[str], _Read], uri: str) -> _Read:
+    def _read_piece(self, uri: str) -> bytes:
         """Read a file of a checkpoint; one that is missing or corrupt is torn."""
         try:
-            return read(uri)
+            return self._files.read_bytes(uri)
         except PathNotFoundError as error:
             raise IncompleteCheckpointError(f"{uri} is missing.") from error
         except StorageError as error:
@@ -374,13 +312,14 @@ class CheckpointStore:
 
     def _generation_in(self, names: Sequence[str]) -> DriverEpoch | None:
         """Return the newest generation of these names; None if it is not readable any more."""
-        numbered = [generation_name(number) for number in generations_of(names)]
-        newest = [*numbered, *({FORMER_GENERATION} & {*names})][:1]
+        numbers = generations_of(names)
+        if not numbers:
+            return None
         try:
-            contents = [self._files.read_bytes(f"{self.uri}/{name}") for name in newest]
+            content = self._files.read_bytes(f"{self.uri}/{generation_name(numbers[0])}")
         except PathNotFoundError:
             return None
-        return DriverEpoch.from_bytes(contents[0]) if contents else None
+        return DriverEpoch.from_bytes(content)
 
     def _check_generation(self) -> None:
         """Refuse to go on if another driver has taken the directory over.

@@ -20,11 +20,9 @@ import numpy as np
 from distkeras_grid.array_tree import Packed, pack, unpack
 from distkeras_grid.checkpoints import (
     FORMAT,
-    CheckpointFile,
     CheckpointManifest,
-    IncompleteCheckpointError,
+    Content,
     piece_of,
-    shared_piece,
 )
 from distkeras_grid.errors import (
     DataError,
@@ -44,11 +42,9 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 
 SERVER, DRIVER, SEAT, SHARD = "server.tree", "driver.tree", "seat-", "shard-"
-MODEL, HISTORY = "model-", "history-"
+MODEL, HISTORY = "model.keras", "history.jsonl"
 #: What the user is told.
 NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
-# With this many segments, the history becomes one segment again.
-MOST_SEGMENTS = 64
 
 
 class SavedCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +96,7 @@ class ResumedRun:
     parts: list[Packed] = field(repr=False)
     driver: SavedDriver = field(repr=False)  # What the driver remembered
     model: bytes = field(repr=False)  # The compiled model, as the workers load it
-    _segments: list[bytes] = field(repr=False)
+    _history: bytes = field(repr=False)
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> ResumedRun:
@@ -109,11 +105,6 @@ class ResumedRun:
         seats, shards = (
             sorted(piece.name for piece in manifest.starting_with(stem)) for stem in (SEAT, SHARD)
         )
-        models = manifest.starting_with(MODEL)
-        if len(models) != 1:
-            raise IncompleteCheckpointError(
-                f"The checkpoint {manifest.folder} has {len(models)} models."
-            )
         return cls(
             manifest,
             [
@@ -121,8 +112,8 @@ class ResumedRun:
                 for name in (SERVER, *seats, *shards)
             ],
             SavedDriver.from_bytes(contents[manifest.piece(DRIVER).name]),
-            contents[models[0].name],
-            [contents[piece.name] for piece in manifest.starting_with(HISTORY)],
+            contents[manifest.piece(MODEL).name],
+            contents[manifest.piece(HISTORY).name],
         )
 
     @property
@@ -138,8 +129,7 @@ class ResumedRun:
 
     def fill(self, history: History) -> None:
         """Add the records of the run so far."""
-        for segment in self._segments:
-            history.add_segment(segment.decode())
+        history.add_record_lines(self._history.decode())
 
     def point(self) -> dict[str, float | str]:
         """Return the point from which the run goes on, for its history."""
@@ -176,9 +166,6 @@ class Checkpointer:
     ) -> None:
         self._store, self._identity, self._every = store, identity, every
         self._history, self._observer, self._note = history, observer, note
-        self._model = shared_piece(MODEL.rstrip("-"), "keras", identity.model)
-        self._segments: list[CheckpointFile] = []
-        self._counts: Sequence[int] = ()
         # When the wait for the next checkpoint began, by the clock and in whole epochs.
         self._since, self._epochs = time.monotonic(), len(history.epoch_records)
         self._asked = False
@@ -263,15 +250,7 @@ class Checkpointer:
     def _begin_writing(self, server: AnyServer, update: CenterUpdate) -> None:
         """Keep the driver's state of this moment; the rest is done by a thread."""
         self.finish()
-        history = self._history
-        counts = self._counts if len(self._segments) < MOST_SEGMENTS else ()
-        segment = history.segment_after(counts).encode()
-        segments, shared = list(self._segments) if counts else [], dict[str, bytes]()
-        if segment:
-            stem = f"{HISTORY}{len(history.records):010}"
-            segments.append(shared_piece(stem, "jsonl", segment))
-            shared[segments[-1].name] = segment
-        params = history.params
+        history, params = self._history, self._history.params
         tree = {"observer": self._observer(), "resumed": params.get("resumed", [])}
         tree |= {name: params.get(name) for name in ("cuts", "read_parallelism")}
         facts = {
@@ -285,8 +264,7 @@ class Checkpointer:
             "xla": self._identity.xla,
             "rows": self._identity.rows,
         }
-        self._segments, self._counts = segments, history.counts()
-        arguments = (server, update.captured, facts, pack(tree), segments, shared)
+        arguments = (server, update.captured, facts, pack(tree), history.counts())
         self._thread = threading.Thread(target=self._write, args=arguments, daemon=True)
         self._thread.start()
 
@@ -296,8 +274,7 @@ class Checkpointer:
         captured: int,
         facts: Mapping[str, Any],
         driver: Packed,
-        segments: Sequence[CheckpointFile],
-        shared: Mapping[str, bytes],
+        counts: Sequence[int],
     ) -> None:
         try:
             first, *others = server.parts(captured)
@@ -308,7 +285,10 @@ class Checkpointer:
                     f"the server has folded {folded} samples, and the history has "
                     f"{facts['samples']}."
                 )
-            contents = {SERVER: first.data, DRIVER: driver.data}
+            # Records are only added, and those of the moment come first.
+            history = b"".join(map(str.encode, self._history.record_lines(counts)))
+            contents: dict[str, Content] = {SERVER: first.data, DRIVER: driver.data}
+            contents |= {MODEL: self._identity.model, HISTORY: history}
             seats = len(others) - (self._identity.spec.exchange.servers - 1)
             contents |= {f"{SEAT}{n:05}.tree": each.data for n, each in enumerate(others[:seats])}
             contents |= {
@@ -316,12 +296,8 @@ class Checkpointer:
             }
             pieces = [piece_of(name, content) for name, content in contents.items()]
             number = self._store.next_number()
-            manifest = CheckpointManifest(
-                number=number, pieces=(*pieces, self._model, *segments), **facts
-            )
-            new = {self._model.name: self._identity.model, **shared}
-            self._store.write(manifest, contents, new)
+            manifest = CheckpointManifest(number=number, pieces=tuple(pieces), **facts)
+            self._store.write(manifest, contents)
             self.written += 1
         except Exception as error:  # noqa: BLE001 - kept, and told by the driver's own thread
-            # The next checkpoint must contain what this one would have contained.
-            self._error, self._segments, self._counts = error, [], ()
+            self._error = error

@@ -3,14 +3,11 @@ import pytest
 
 from distkeras_grid.checkpoints import (
     FORMAT,
-    CheckpointFile,
     CheckpointManifest,
     IncompleteCheckpointError,
     folder_name,
     numbers_of,
     piece_of,
-    shared_piece,
-    unused,
 )
 from distkeras_grid.errors import ConfigurationError
 
@@ -21,7 +18,7 @@ def manifest(**changes):
     fields = {
         **{"format": FORMAT, "number": 3, "run": "ADAG-1", "saved_at": 7.5, "version": 9},
         **{"samples": 90, "epochs": 1, "spec": {"a": [1]}, "xla": True},
-        "pieces": (piece_of("server.tree", b"abc"), shared_piece("model", "keras", b"x")),
+        "pieces": (piece_of("server.tree", b"abc"), piece_of("seat-00000.tree", b"x")),
     }
     return CheckpointManifest(**{**fields, **changes})
 
@@ -73,7 +70,7 @@ def test_another_content_is_torn(content):
 def test_a_manifest_knows_its_pieces():
     found = manifest()
     assert found.piece("server.tree").bytes == 3
-    assert [piece.shared for piece in found.starting_with("model-")] == [True]
+    assert [piece.bytes for piece in found.starting_with("seat-")] == [1]
     with pytest.raises(IncompleteCheckpointError):
         found.piece("driver.tree")
 
@@ -81,16 +78,3 @@ def test_a_manifest_knows_its_pieces():
 def test_what_is_no_checkpoint_has_no_number():
     names = [folder_name(9), folder_name(10), "checkpoint-1", "notes.txt", "_checkpoint-00000011"]
     assert numbers_of(names) == [10, 9]
-
-
-def test_a_shared_piece_is_used_as_long_as_one_checkpoint_names_it():
-    old, new = shared_piece("history", "jsonl", b"1"), shared_piece("history", "jsonl", b"2")
-    names = [old.name, new.name, "history-0000000000000000.jsonl"]
-    manifests = [manifest(pieces=(old,)), manifest(pieces=(old, new))]
-    assert unused(names, manifests) == names[2:]
-    assert unused(names, [*manifests[1:], manifest(pieces=())]) == names[2:]
-    assert unused(names, manifests[:1]) == sorted(names[1:])
-
-
-def test_a_piece_has_a_plain_name():
-    assert CheckpointFile("seat-00000.tree", 1, DIGEST).shared is False

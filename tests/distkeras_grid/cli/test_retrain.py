@@ -314,7 +314,7 @@ def test_a_night_that_cannot_be_gone_on_with_is_begun_anew(killed, why):
     """Its checkpoints stay: without a sign of life nobody can tell that it was killed."""
     if why == "no checkpoint":
         killed.delete(f"{named(ONE)}/checkpoint-00000001")
-        killed.make_dirs(f"{named(ONE)}/shared")
+        killed.make_dirs(named(ONE))
     elif why == "version gone":
         killed.write_text("/tiles/_versions/2.json", killed.both, overwrite=True)
     elif why == "whole":

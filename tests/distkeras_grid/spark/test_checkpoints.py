@@ -12,16 +12,14 @@ from distkeras_grid.checkpoints import (
     CheckpointManifest,
     Driver,
     DriverEpoch,
-    IncompleteCheckpointError,
     folder_name,
     generation_name,
     generations_of,
     numbers_of,
     piece_of,
-    shared_piece,
 )
 from distkeras_grid.cli.yarn_lookup import way_on
-from distkeras_grid.errors import DataError, FencedError, OutputExistsError, StorageError
+from distkeras_grid.errors import FencedError, OutputExistsError, StorageError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from tests.interleaving import Exploration, at_once
 from tests.local_files import LocalFiles, Stop
@@ -35,30 +33,24 @@ def store_of(folder, driver=DRIVER, stop_at=None):
 
 
 def content(number, who="run"):
-    """Two pieces of its own, the model of all, and a segment that only its neighbours have."""
-    own = {"server.tree": b"server %d" % number, "driver.tree": b"driver %d" % number}
-    shared = {}
-    for stem, ending, told in [
-        ("model", "keras", b"model"),
-        ("history", "jsonl", b"segment %d of %s" % (number // 2, who.encode())),
-    ]:
-        shared[shared_piece(stem, ending, told).name] = told
-    return own, shared
+    """Return what a checkpoint has, the same model as all others among it."""
+    return {
+        "server.tree": b"server %d" % number,
+        "driver.tree": b"driver %d" % number,
+        "model.keras": b"model",
+        "history.jsonl": b"%d of %s" % (number, who.encode()),
+    }
 
 
-def manifest_of(number, own, shared, who, rows=None):
-    pieces = [piece_of(name, told) for name, told in own.items()]
-    for name, told in shared.items():
-        pieces.append(shared_piece(name.split("-")[0], name.split(".")[1], told))
-    return CheckpointManifest(
-        FORMAT, number, who, 0.0, number, 0, 0, {}, False, tuple(pieces), rows
-    )
+def manifest_of(number, contents, who="run", rows=None):
+    pieces = tuple(piece_of(name, told) for name, told in contents.items())
+    return CheckpointManifest(FORMAT, number, who, 0.0, number, 0, 0, {}, False, pieces, rows)
 
 
 def write(store, who="run"):
     number = store.next_number()
-    own, shared = content(number, who)
-    store.write(manifest_of(number, own, shared, who), own, shared)
+    contents = content(number, who)
+    store.write(manifest_of(number, contents, who), contents)
 
 
 def begun(folder, count, stop_at=None):
@@ -70,8 +62,7 @@ def begun(folder, count, stop_at=None):
 
 
 def check_whole(found):
-    own, shared = content(found.manifest.number, found.manifest.run)
-    assert found.contents == {**own, **shared}
+    assert found.contents == content(found.manifest.number, found.manifest.run)
 
 
 def test_an_empty_or_missing_directory_has_no_checkpoint(tmp_path):
@@ -82,17 +73,15 @@ def test_an_empty_or_missing_directory_has_no_checkpoint(tmp_path):
     assert store.next_number() == 1
 
 
-def test_the_newest_two_are_kept_with_what_they_share(tmp_path):
+def test_the_newest_two_are_kept_and_what_is_the_users(tmp_path):
     store = begun(tmp_path, 5)
     (tmp_path / "notes.txt").write_text("mine")
     write(store)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
         *("checkpoint-00000005", "checkpoint-00000006"),
-        *("generation-00000001.json", "notes.txt", "shared"),
+        *("generation-00000001.json", "notes.txt"),
     ]
-    # The model, and the segments of 4 and 5, and of 6.
-    assert len(list((tmp_path / "shared").iterdir())) == 3
     found = store.newest(print)
     assert found.manifest.number == 6
     check_whole(found)
@@ -103,10 +92,9 @@ def test_rows_stay_as_long_as_a_checkpoint_of_their_run(tmp_path):
     first, second = store.new_rows(), store.new_rows()
     left = []
     for number, folder in enumerate((first, first, second, second), start=1):
-        own, shared = content(number)
-        name = folder.rpartition("/")[2]
+        contents, name = content(number), folder.rpartition("/")[2]
         (tmp_path / name).mkdir(exist_ok=True)
-        store.write(manifest_of(number, own, shared, "run", name), own, shared)
+        store.write(manifest_of(number, contents, rows=name), contents)
         assert store.rows_of(store.newest(print).manifest) == folder
         left.append(sorted(path.name for path in tmp_path.glob("rows-*")))
     one, two = (folder.rpartition("/")[2] for folder in (first, second))
@@ -138,70 +126,25 @@ def do_damage(path, damage):
 
 def every_file(folder):
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-    return [name for name in names if "00000003" in name or "shared" in name]
+    return [name for name in names if "00000003" in name]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.promise(
     "checkpoint: a file shorter, longer, changed or missing",
-    "It is never read; the one before is, unless both consist of the file (the model, the older "
-    "history): then one `DataError` says so.",
+    "It is never read; the one before is.",
 )
 def test_a_torn_checkpoint_is_never_read_and_the_one_before_is(tmp_path, damage):
     begun(tmp_path / "whole", 3)
     for name in every_file(tmp_path / "whole"):
-        folder = tmp_path / "torn"
+        folder, notes = tmp_path / "torn", []
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(tmp_path / "whole", folder)
-        path, notes = folder / name, []
-        told = path.read_bytes()
-        do_damage(path, damage)
+        do_damage(folder / name, damage)
         store = store_of(folder)
-        if "model" in name or ("history" in name and b"segment 1" in told):
-            # Both consist of it.
-            with pytest.raises(DataError):
-                store.newest(notes.append)
-            continue
         found = store.newest(notes.append)
         check_whole(found)
         assert (found.manifest.number, len(notes)) == (2, 1)
-
-
-def shared_file(folder, number, stem):
-    (name,) = (name for name in content(number)[1] if name.startswith(stem))
-    return folder / "shared" / name
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.promise(
-    "checkpoint: the model or the older history is damaged while the run goes on",
-    "The next checkpoint writes anew what the driver holds. If an older segment is damaged, that "
-    "checkpoint is not written, and the one after it has the whole history.",
-)
-def test_a_damaged_shared_file_is_written_again_by_the_next_checkpoint(tmp_path, damage):
-    store = begun(tmp_path, 2)
-    do_damage(shared_file(tmp_path, 2, "model"), damage)
-    write(store)
-    assert store.newest(pytest.fail).manifest.number == 3
-    check_whole(store.newest(pytest.fail))
-    # The one before consists of the same file.
-    shutil.rmtree(tmp_path / "checkpoint-00000003")
-    check_whole(store.newest(pytest.fail))
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_checkpoint_without_an_older_segment_that_is_whole_is_not_written(tmp_path, damage):
-    store = begun(tmp_path, 2)
-    do_damage(shared_file(tmp_path, 2, "history"), damage)
-    own, shared = content(2)
-    manifest = manifest_of(3, own, shared, "run")
-    known = {name: told for name, told in shared.items() if name.startswith("model")}
-    with pytest.raises(IncompleteCheckpointError):
-        store.write(manifest, own, known)
-    assert store.newest_number() == 2
-    # The driver has the whole history, and writes it.
-    write(store)
-    check_whole(store.newest(pytest.fail))
 
 
 @pytest.mark.promise(
@@ -301,15 +244,8 @@ def check_left(disk, known):
     after = store.newest(pytest.fail)
     check_whole(after)
     assert (after.manifest.number, after.manifest.run) == (found.manifest.number + 1, "third")
-    shared = {
-        f"{FOLDER}/shared/{piece.name}"
-        for manifest in (found.manifest, after.manifest)
-        for piece in manifest.pieces
-        if piece.shared
-    }
-    assert {uri for uri in disk if "/shared/" in uri} == shared
     names = at_once(disk).list_names(FOLDER)
-    assert (len(names), names[2][:11], names[3]) == (4, "generation-", "shared")
+    assert (len(names), names[2][:11]) == (3, "generation-")
 
 
 @pytest.mark.full
@@ -483,19 +419,6 @@ def test_a_reader_that_is_always_too_late_ends(tmp_path):
 
     with pytest.raises(StorageError):
         CheckpointStore(Late(), str(tmp_path), SECOND).newest(pytest.fail)
-
-
-def test_a_directory_of_the_first_release_is_taken_over_once(tmp_path):
-    """It has one file in place of the numbered ones, which that release looks for."""
-    begun(tmp_path, 1)
-    (former,) = tmp_path.glob("generation-*.json")
-    former.rename(tmp_path / "generation.json")
-    assert store_of(tmp_path, SECOND).is_of_former_attempt()
-    store_of(tmp_path, SECOND).begin(anew=False)
-    assert [path.name for path in tmp_path.glob("gen*")] == ["generation-00000002.json"]
-    (tmp_path / "generation-00000002.json").rename(tmp_path / "generation.json")
-    with pytest.raises(FencedError):
-        store_of(tmp_path).begin(anew=False)
 
 
 def test_another_attempt_of_the_application_goes_on_and_an_earlier_one_comes_too_late(tmp_path):

@@ -14,13 +14,7 @@ from distkeras_grid.spark import materialized_rows as module
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
-from distkeras_grid.spark.materialized_rows import (
-    IDENTITY,
-    check_shared,
-    materialized,
-    read_rows,
-    store_rows,
-)
+from distkeras_grid.spark.materialized_rows import IDENTITY, materialized, read_rows, store_rows
 from distkeras_grid.spark.session import temporary_directory
 from distkeras_grid.spark.storage import Storage
 
@@ -101,16 +95,6 @@ def test_rows_for_which_there_is_no_room_leave_nothing(files, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_another_one_on_each_host_is_refused(odd, spark, tmp_path):
-    columns = resolve_columns(odd, "f.1, x", "LABEL (x)")
-    stored = store_rows(odd, columns, str(tmp_path / "rows"))
-    check_shared(spark, stored.folder, 11)
-    # This host has only a part of the files.
-    next(Path(tmp_path, "rows").glob("*.parquet")).unlink()
-    with pytest.raises(StorageError, match="checkpoint_dir"):
-        check_shared(spark, stored.folder, 11)
-
-
 def test_stored_rows_of_other_columns_or_nowhere_are_refused(odd, files, tmp_path):
     columns = resolve_columns(odd, "f.1, x", "LABEL (x)")
     stored = store_rows(odd, columns, str(tmp_path / "rows"))
@@ -155,7 +139,7 @@ def test_they_stay_with_a_checkpoint_and_are_read_again(files, spark, tmp_path, 
             manifest = CheckpointManifest(
                 FORMAT, 1, "run", 0.0, 1, 0, 0, {}, False, (), stored.name
             )
-            store.write(manifest, {}, {})
+            store.write(manifest, {})
     assert (tmp_path / stored.name).exists() == saved
     if saved:
         folder = store.rows_of(store.newest(print).manifest)

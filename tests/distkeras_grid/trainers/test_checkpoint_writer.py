@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.array_tree import pack
-from distkeras_grid.checkpoints import CheckpointManifest, Driver
+from distkeras_grid.checkpoints import CheckpointManifest
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -19,7 +19,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import CenterUpdate, SeatStatus
 from distkeras_grid.records import EpochEnded
-from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
+from distkeras_grid.spark.checkpoints import Checkpoint
 from distkeras_grid.trainers import checkpoint_writer
 from distkeras_grid.trainers.arguments import (
     CHECKPOINT_SECONDS,
@@ -33,7 +33,6 @@ from distkeras_grid.trainers.checkpoint_writer import (
     SavedDriver,
 )
 from tests.distkeras_grid.trainers.test_run import window
-from tests.local_files import LocalFiles
 from tests.specs import make_spec
 
 
@@ -45,6 +44,8 @@ def test_other_intervals_are_refused(value):
 
 def test_intervals():
     assert checked_every("epochs") == checked_every("1 epoch") == CheckpointInterval(epochs=1)
+    assert checked_every("2 epochs").epochs == 2
+    assert checked_every(90) == CheckpointInterval(seconds=90.0)
     assert checked_every(None).seconds == CHECKPOINT_SECONDS
 
 
@@ -77,25 +78,22 @@ class Store:
     uri = "memory:/run"
 
     def __init__(self):
-        self.written, self.shared, self.error = [], {}, None
+        self.written, self.error = [], None
 
     def next_number(self):
         return len(self.written) + 1
 
-    def write(self, manifest, contents, shared):
+    def write(self, manifest, contents):
         if self.error:
             raise self.error
-        self.shared |= {name: bytes(content) for name, content in shared.items()}
         own = {name: bytes(content) for name, content in contents.items()}
         CheckpointManifest.from_bytes(manifest.to_bytes())
         for piece in manifest.pieces:
-            piece.check((self.shared if piece.shared else own)[piece.name])
+            piece.check(own[piece.name])
         self.written.append((manifest, own))
 
     def newest(self):
-        manifest, own = self.written[-1]
-        shared = {piece.name: self.shared[piece.name] for piece in manifest.pieces if piece.shared}
-        return ResumedRun.of(Checkpoint(manifest, {**own, **shared}))
+        return ResumedRun.of(Checkpoint(*self.written[-1]))
 
 
 class Clock:
@@ -224,16 +222,12 @@ def test_a_checkpoint_is_asked_for_after_so_many_epochs():
 
 def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
     run = Run(CheckpointInterval(seconds=10))
-    for version in (1, 2):
+    for version in range(1, 6):
         run.fold(version)
-    run.write()
-    for version in (3, 4, 5):
-        run.fold(version)
-    run.write()
     run.write()
     manifest, own = run.store.written[-1]
-    assert sorted(own) == ["driver.tree", "seat-00000.tree", "server.tree"]
-    assert len(manifest.starting_with("history-")) == 2
+    names = ["driver.tree", "history.jsonl", "model.keras", "seat-00000.tree", "server.tree"]
+    assert sorted(own) == names
     assert (manifest.samples, manifest.version, manifest.xla) == (50, 9, True)
     found, history = run.store.newest(), History()
     found.fill(history)
@@ -243,17 +237,18 @@ def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
     assert found.driver.observer.callbacks[0].attributes == {"x": 1}
 
 
-def test_many_segments_become_one(monkeypatch, clock):
-    monkeypatch.setattr(checkpoint_writer, "MOST_SEGMENTS", 3)
-    run, counts = Run(CheckpointInterval(seconds=10)), []
-    for version in range(1, 9):
-        run.fold(version)
-        run.write()
-        counts.append(len(run.store.written[-1][0].starting_with("history-")))
-        history = History()
-        run.store.newest().fill(history)
-        assert history.records == run.history.records
-    assert counts == [1, 2, 3, 1, 2, 3, 1, 2]
+def test_what_comes_while_a_checkpoint_is_written_is_not_in_it(clock):
+    run, answers = Run(CheckpointInterval(seconds=10)), threading.Event()
+    run.fold(1)
+    parts = run.server.parts
+    run.server.parts = lambda number: answers.wait(20) and parts(number)
+    run.look(run.server.capture())
+    run.fold(2)
+    answers.set()
+    run.checkpointer.finish()
+    history = History()
+    run.store.newest().fill(history)
+    assert [record.version for record in history.records] == [1]
 
 
 def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
@@ -269,25 +264,6 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
     history = History()
     run.store.newest().fill(history)
     assert [record.version for record in history.records] == [1, 2]
-
-
-def test_the_checkpoint_after_one_with_a_damaged_segment_has_the_whole_history(tmp_path, clock):
-    store = CheckpointStore(LocalFiles(), str(tmp_path), Driver("application_17_0001"))
-    store.begin(anew=True)
-    run = Run(CheckpointInterval(seconds=10), store)
-    run.fold(1)
-    run.write()
-    (segment,) = (tmp_path / "shared").glob("history-*")
-    segment.write_bytes(segment.read_bytes()[:-1])
-    run.fold(2)
-    run.write()
-    assert (store.newest_number(), len(run.notes)) == (1, 1)
-    run.fold(3)
-    run.write()
-    history = History()
-    ResumedRun.of(store.newest(pytest.fail)).fill(history)
-    assert [record.version for record in history.records] == [1, 2, 3]
-    assert len(run.notes) == 1
 
 
 def test_a_driver_that_was_replaced_ends(clock):
