@@ -139,8 +139,9 @@ class ExecutorContainer:
     python_mb: int = 0  # ``spark.executor.pyspark.memory``, 0 if not set
 
     @classmethod
-    def of(cls, setting: Setting, role: Role, factor: float = 0.1) -> ExecutorContainer:
+    def of(cls, setting: Setting, role: Role, master: str = "yarn") -> ExecutorContainer:
         """Return the container that the settings describe."""
+        factor = 0.4 if master.startswith("k8s://") else 0.1
         heap = megabytes(setting(f"spark.{role}.memory") or "1g")
         least = megabytes(setting(f"spark.{role}.minMemoryOverhead") or "384m")
         part = float(setting(f"spark.{role}.memoryOverheadFactor") or factor)
@@ -169,9 +170,8 @@ def check_containers(
     """
     if not master.startswith(("yarn", "k8s://")):
         return []
-    factor = 0.4 if master.startswith("k8s://") else 0.1
     running = min(slots, tasks or workers)
-    executor = ExecutorContainer.of(setting, "executor", factor)
+    executor = ExecutorContainer.of(setting, "executor", master)
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
         f"(TensorFlow {WORKER_MB}, {model.copies} x {model.vector_mb:.3g} of weights, batches "
@@ -182,7 +182,7 @@ def check_containers(
         _compare(executor, executor_overhead_mb(model, running), parts),
     ]
     if setting("spark.submit.deployMode") == "cluster":
-        driver = ExecutorContainer.of(setting, "driver", factor)
+        driver = ExecutorContainer.of(setting, "driver", master)
         parts = (
             f"Python and the parameter server {model.driver_mb(workers, validation_bytes):.0f} "
             f"for {workers} workers"
@@ -199,9 +199,7 @@ def python_limit_mb(setting: Setting, master: str) -> int | None:
     """
     if not master.startswith(("yarn", "k8s://")):
         return None
-    container = ExecutorContainer.of(
-        setting, "executor", 0.4 if master.startswith("k8s://") else 0.1
-    )
+    container = ExecutorContainer.of(setting, "executor", master)
     return container.overhead_mb + container.python_mb
 
 

@@ -77,7 +77,7 @@ class WorkerJobs:
     """The workers' jobs, each in a thread of its own.
 
     `key_of`: takes the number of a seat and returns its key, which only the closure of this seat's
-    tasks has; `task` then takes it before the batches.
+    tasks has; `task` takes it before the batches.
     `tasks`: number of tasks of the only worker, if it is a group; all partitions are theirs.
     """
 
@@ -87,7 +87,7 @@ class WorkerJobs:
         task: Task,
         schema: str,
         name: str,
-        key_of: Callable[[int], bytes] | None = None,
+        key_of: Callable[[int], bytes],
         tasks: int | None = None,
     ) -> None:
         self._key_of, self._tasks = key_of, tasks
@@ -166,8 +166,8 @@ class WorkerJobs:
             return None
         # A job that was submitted again was tried again, whatever the master is.
         master = str(self._context.master) if once else ""
-        overhead = executor_overhead(self._context.getConf().get)
-        error = job_error(self._tag, spark_reason(cause), master, overhead)
+        container = ExecutorContainer.of(self._context.getConf().get, "executor")
+        error = job_error(self._tag, spark_reason(cause), master, container.overhead_mb)
         error.__cause__ = cause
         return error
 
@@ -175,12 +175,6 @@ class WorkerJobs:
         """Return why a seat's task has failed, in a line; "" if Spark does not know of it (yet)."""
         failure = _failure_of(self._context, self._seat_tag(seat), attempt)
         return loss_reason(failure) if failure else ""
-
-    def result(self) -> list[Row]:
-        """Return what the tasks yielded."""
-        if error := self.error():
-            raise error
-        return self.rows()
 
     def rows(self) -> list[Row]:
         """Return what the tasks of the jobs yielded that have ended well so far."""
@@ -227,7 +221,7 @@ class WorkerJobs:
         try:
             with self._tagged(self._tag), limit_arrow_batch(self._frame.sparkSession):
                 rdds = self._planned()
-        except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
+        except Exception as raised:  # noqa: BLE001 - kept for error(), which the caller's thread asks for
             error = raised
         with self._changed:
             if error is None:
@@ -242,16 +236,13 @@ class WorkerJobs:
     def _planned(self) -> list[RDD[Row]]:
         """Deal the rows, and return what the job of each seat computes on them.
 
-        With keys, each seat has a function of its own, on the rows that all share: a frame for each
-        seat would deal them anew. What the functions have in common, such as the model, Spark
+        Each seat has a function of its own with its key, on the rows that all share: a frame for
+        each seat would deal them anew. What the functions have in common, such as the model, Spark
         sends to an executor once.
         """
         from pyspark.serializers import CloudPickleSerializer
         from pyspark.sql import DataFrame
 
-        if self._key_of is None:
-            rdd = self._frame.mapInArrow(self._task, self._schema).rdd
-            return [rdd] * rdd.getNumPartitions()
         group = self._tasks is not None
         session: Any = self._frame.sparkSession
         frame: Any = self._frame._jdf
@@ -284,7 +275,7 @@ class WorkerJobs:
             if self._await_slots():
                 with self._tagged(self._tag, self._seat_tag(seat)):
                     rows = self._rows_of(seat)
-        except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
+        except Exception as raised:  # noqa: BLE001 - kept for error(), which the caller's thread asks for
             error = raised
         self._end(seat, rows, error)
 
@@ -390,11 +381,6 @@ def limit_arrow_batch(spark: SparkSession) -> Iterator[None]:
     # Also if it is small already: another run may have set it, and may end before this one.
     with setting_of_session(spark, PIECE_SETTING, value):
         yield
-
-
-def executor_overhead(setting: Callable[[str], str | None]) -> int:
-    """Return the memory overhead of an executor's container [MB]."""
-    return ExecutorContainer.of(setting, "executor").overhead_mb
 
 
 def job_error(name: str, reason: str, master: str, overhead_mb: int | None = None) -> GridError:
