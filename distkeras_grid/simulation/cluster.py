@@ -114,20 +114,7 @@ class Cluster:
         self._check_workers()
 
     def window_seconds(self, worker: int, steps: int) -> float:
-        """Return the mean time of a window without stragglers [s].
-
-        Parameters
-        ----------
-        worker : int
-            The worker, from 0.
-        steps : int
-            Batches in the window.
-
-        Raises
-        ------
-        ConfigurationError
-            If `batch_seconds` is None.
-        """
+        """Return the mean time of a window of so many batches, without stragglers [s]."""
         if self.batch_seconds is None:
             raise ConfigurationError("batch_seconds must be given: nothing here can measure it.")
         return steps * self.batch_seconds / self._speed(worker)

@@ -20,16 +20,7 @@ class Event(NamedTuple):
 
 
 class EventQueue:
-    """Future events.
-
-    Examples
-    --------
-    >>> queue = EventQueue()
-    >>> queue.add(2.0, "reply", worker=0, attempt=0)
-    >>> queue.add(1.0, "reply", worker=1, attempt=0)
-    >>> queue.pop().worker
-    1
-    """
+    """Future events."""
 
     def __init__(self) -> None:
         self._heap: list[Event] = []
@@ -56,12 +47,6 @@ class SimulatedLink:
     `bandwidth`: bandwidth of the link [bytes/s].
     `worker_bandwidth`: bandwidth of the worker's link at the other end [bytes/s].
     `latency`: time of a message on the way [s].
-
-    Examples
-    --------
-    >>> link = SimulatedLink(bandwidth=100.0, worker_bandwidth=math.inf, latency=0.5)
-    >>> link.pass_through(200, now=0.0), link.pass_through(200, now=0.0)
-    (2.5, 4.5)
     """
 
     def __init__(self, bandwidth: float, worker_bandwidth: float, latency: float) -> None:

@@ -171,7 +171,7 @@ class Simulation:
     def _happen(self, event: Event) -> None:
         worker = self._workers[event.worker]
         if event.kind == "join":
-            self._join(event, worker)
+            self._take_seat(worker, event.worker, event.attempt)
         elif event.kind == "lose":
             self._lose(event, worker)
         elif event.kind == "look":
@@ -188,25 +188,22 @@ class Simulation:
             }
             act[event.kind](worker, worker.session)
 
-    def _join(self, event: Event, worker: SimulatedWorker) -> None:
-        first, *rest = self._core.handle(JoinRequest(event.worker, event.attempt), self.now)
+    def _take_seat(self, worker: SimulatedWorker, number: int, attempt: int) -> None:
+        """Let another attempt come, or the same one take its seat anew."""
+        first, *rest = self._core.handle(JoinRequest(number, attempt), self.now)
         if isinstance(first, RejectWaiter):
             raise first.error
         if isinstance(first, SeatGrant):
-            worker.join(first.session)
+            if attempt == worker.attempt:
+                worker.session = first.session
+            else:
+                worker.join(first.session)
             self._do(rest)
             # Rows are there when a worker joins.
             self._get_ready(worker, first.session)
 
     def _rejoin(self, worker: SimulatedWorker, session: ConnectionId) -> None:
-        """Take a seat anew, by the same attempt."""
-        first, *rest = self._core.handle(JoinRequest(session.seat, session.attempt), self.now)
-        if isinstance(first, RejectWaiter):
-            raise first.error
-        if isinstance(first, SeatGrant):
-            worker.session = first.session
-            self._do(rest)
-            self._get_ready(worker, first.session)
+        self._take_seat(worker, session.seat, session.attempt)
 
     def _get_ready(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         steps = self._spec.steps_per_window() if worker.holds else 0

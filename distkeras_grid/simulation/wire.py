@@ -12,17 +12,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedWire:
-    """Carries vectors in the form in which they travel.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> vector = np.array([0, 0, 1.001, 0, 0, 0], np.float32)
-    >>> SimulatedWire("dgc", 6).carry(vector)
-    8
-    >>> SimulatedWire("bfloat16", 6).carry(vector), float(vector[2])
-    (12, 1.0)
-    """
+    """Carries vectors in the form in which they travel."""
 
     def __init__(self, compression: CompressionName | None, size: int) -> None:
         self._wire = build_wire(compression, size) if compression else None

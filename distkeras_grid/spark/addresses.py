@@ -38,14 +38,6 @@ def choose_place(
     ``spark.driver.host`` to the host of the driver's container.
 
     `setting`: returns a Spark setting, None if it is not set.
-
-    Examples
-    --------
-    >>> settings = {"spark.driver.host": "edge1", "spark.driver.bindAddress": "172.17.0.2"}
-    >>> choose_place("yarn", settings.get, "box", None, 7000)
-    BindAddress(bind_host='172.17.0.2', advertised_host='edge1', port=7000, port_retries=16)
-    >>> choose_place("local[2]", settings.get, "box", None, 0).bind_host
-    '127.0.0.1'
     """
     retries = int(setting("spark.port.maxRetries") or PORT_RETRIES)
     if master_host is None and local_cores(master) is not None:
@@ -65,13 +57,7 @@ def open_for_probe(place: BindAddress) -> TokenServer:
 
 
 def port_note(place_port: int, taken_port: int) -> str | None:
-    """Return a message if the port is not the one asked for, None otherwise.
-
-    Examples
-    --------
-    >>> port_note(7000, 7001)
-    'master_port 7000 is taken: the parameter server listens on 7001.'
-    """
+    """Return a message if the port is not the one asked for, None otherwise."""
     if place_port in (0, taken_port):
         return None
     return f"master_port {place_port} is taken: the parameter server listens on {taken_port}."

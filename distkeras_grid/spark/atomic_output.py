@@ -87,15 +87,7 @@ def interrupted_replacement(storage: Storage, uri: str, kind: OutputKind) -> Int
 
 
 class Output:
-    """One folder to be written.
-
-    Examples
-    --------
-    >>> output = Output(Storage(spark), "hdfs:///runs/7", SAVED_RUN)     # doctest: +SKIP
-    >>> output.check()                                                   # doctest: +SKIP
-    >>> with output.writing() as folder:                                 # doctest: +SKIP
-    ...     storage.write_text(f"{folder}/run.json", "{}")
-    """
+    """One folder to be written."""
 
     def __init__(
         self, storage: Storage, uri: str, kind: OutputKind, *, overwrite: bool = False

@@ -49,14 +49,7 @@ class CheckResult:
 
 
 def raise_or_collect(findings: Iterable[CheckResult]) -> list[str]:
-    """Raise the first bad finding; return what the warnings say.
-
-    Examples
-    --------
-    >>> few = CheckResult("slots", CheckLevel.WARN, "few")
-    >>> raise_or_collect([few, CheckResult("memory", CheckLevel.OK, "enough")])
-    ['few']
-    """
+    """Raise the first bad finding; return what the warnings say."""
     results = list(findings)
     for finding in results:
         if finding.level is CheckLevel.BAD:
@@ -165,13 +158,7 @@ ENCRYPTION = (
 
 
 def check_encryption(setting: Setting, driver: str) -> CheckResult:
-    """Check how the key of a run, which Spark sends with the tasks, reaches the executors.
-
-    Examples
-    --------
-    >>> check_encryption({}.get, "127.0.0.1").level, check_encryption({}.get, "10.0.0.5").level
-    (<CheckLevel.OK: 'ok'>, <CheckLevel.WARN: 'warn'>)
-    """
+    """Check how the key of a run, which Spark sends with the tasks, reaches the executors."""
     settings = [name for name in ENCRYPTION if setting(name) == "true"]
     if settings == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
         return CheckResult(

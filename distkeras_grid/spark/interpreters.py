@@ -193,18 +193,7 @@ def _probe(names: tuple[str, ...], target: tuple[str, int] | None) -> Any:
 
 
 def compare_interpreters(driver: dict[str, Any], executor: dict[str, Any]) -> list[str]:
-    """Return one sentence for each difference that matters between driver and executor.
-
-    Examples
-    --------
-    >>> driver = {"executable": "/a/python", "python": "3.11", "packages": {"keras": "3.15.1"}}
-    >>> executor = {"executable": "/b/python", "python": "3.11", "host": "w", "packages": {}}
-    >>> compare_interpreters(driver, executor)
-    []
-    >>> executor["packages"] = {"keras": None}
-    >>> compare_interpreters(driver, executor)[0][:60]
-    'Executors on w run /b/python, which lacks keras; the driver '
-    """
+    """Return one sentence for each difference that matters between driver and executor."""
     here, there = driver["executable"], executor["executable"]
     where = f"Executors on {executor['host']} run {there}"
     problems = []

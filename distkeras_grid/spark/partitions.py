@@ -20,11 +20,6 @@ def partition_key(number: int) -> int:
     References
     ----------
     .. [1] A. Appleby, MurmurHash3_x86_32, https://github.com/aappleby/smhasher
-
-    Examples
-    --------
-    >>> [partition_key(number) for number in range(3)]
-    [-1693959553, -1910889132, -1382833682]
     """
     mixed = number ^ (number >> 16)
     mixed = _divided(mixed, 0xC2B2AE35)

@@ -110,13 +110,7 @@ def check_summary(parts: list[Any], columns: Columns) -> DataSummary:
 
 
 def largest_seat(rows: int, seats: int) -> int:
-    """Return how many rows the largest of `seats` seats has; seats differ by at most one row.
-
-    Examples
-    --------
-    >>> largest_seat(7, 3)
-    3
-    """
+    """Return how many rows the largest of `seats` seats has; seats differ by at most one row."""
     return -(-rows // seats)
 
 

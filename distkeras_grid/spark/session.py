@@ -245,13 +245,7 @@ def task_slots(spark: SparkSession) -> int:
 
 
 def executor_slots(setting: Callable[[str], str | None]) -> int:
-    """Return how many tasks one executor runs at once, from ``spark.executor.cores``.
-
-    Examples
-    --------
-    >>> executor_slots({"spark.executor.cores": "4", "spark.task.cpus": "2"}.get)
-    2
-    """
+    """Return how many tasks one executor runs at once, from ``spark.executor.cores``."""
     # On YARN and Kubernetes an executor has one core by default.
     cores = int(setting("spark.executor.cores") or 1)
     return max(1, cores // int(setting("spark.task.cpus") or 1))
@@ -299,13 +293,7 @@ def setting_of_session(spark: SparkSession, name: str, value: str) -> Iterator[N
 
 
 def local_cores(master: str) -> int | None:
-    """Return the task threads of a local master, None for any other.
-
-    Examples
-    --------
-    >>> local_cores("local"), local_cores("local[3,4]"), local_cores("spark://host:7077")
-    (1, 3, None)
-    """
+    """Return the task threads of a local master, None for any other."""
     match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if match is None:
         return None

@@ -75,13 +75,7 @@ def check_tensorflow(who: str) -> None:
 
 
 def check_servers(who: str, servers: int, rule: Rule, arguments: Mapping[str, Any]) -> None:
-    """Refuse several parameter servers for a rule, or beside an argument, that needs one.
-
-    Examples
-    --------
-    >>> from distkeras_grid.rules import DownpourRule
-    >>> check_servers("DOWNPOUR", 4, DownpourRule(), {"validate": None})
-    """
+    """Refuse several parameter servers for a rule, or beside an argument, that needs one."""
     if servers == 1:
         return
     if not isinstance(rule, AsynchronousRule) or not rule.traits.reply_has_vector:
@@ -107,13 +101,7 @@ class CheckpointInterval:
 
 
 def checked_every(value: Any) -> CheckpointInterval:
-    """Return a user's ``checkpoint_every``.
-
-    Examples
-    --------
-    >>> checked_every(90), checked_every("epoch"), checked_every("2 epochs").epochs
-    (CheckpointInterval(seconds=90.0, epochs=None), CheckpointInterval(seconds=None, epochs=1), 2)
-    """
+    """Return a user's ``checkpoint_every``."""
     if value is None:
         return CheckpointInterval(seconds=CHECKPOINT_SECONDS)
     if not isinstance(value, str):
@@ -132,12 +120,6 @@ def checked_class_weight(class_weight: Any) -> ClassWeight:
     """Return class weights as plain numbers by plain integers or names.
 
     ``"balanced"`` and None stay what they are.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> checked_class_weight({np.int64(0): 1, 1.0: np.float32(2.5)})
-    {0: 1.0, 1: 2.5}
     """
     if class_weight is None:
         return None

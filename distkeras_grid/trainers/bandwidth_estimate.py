@@ -18,30 +18,18 @@ def link_speed(bind_host: str) -> float:
 
 @dataclass(frozen=True)
 class BandwidthEstimate:
-    """Traffic of one run at the parameter server."""
+    """Traffic of one run at the parameter server, in one direction of the link."""
 
-    # Bytes of one vector. Each exchange carries one up and, unless replies are empty, one down.
-    vector_bytes: int
+    vector_bytes: int  # Bytes of one vector. Each exchange carries one up and at most one down.
     workers: int  # Number of workers that exchange
     window: int  # Batches between two exchanges of a worker
     window_seconds: float  # Measured time of one window's batches [s]
     available: float = NETWORK_BYTES_PER_SECOND  # Speed of the link in one direction [bytes/s]
-    empty_reply: bool = False  # Whether the server's replies have no vector
-
-    @property
-    def ways(self) -> int:
-        """Directions of the link that are used: up, and down unless replies are empty."""
-        return 1 if self.empty_reply else 2
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes that must pass the driver each second, both directions together."""
-        return self.ways * self.vector_bytes * self.workers / self.window_seconds
-
-    @property
-    def fits(self) -> bool:
-        """Whether the link is fast enough, with up and down at the same time."""
-        return self.bytes_per_second / self.ways <= self.available
+        """Bytes that must pass the driver each second."""
+        return self.vector_bytes * self.workers / self.window_seconds
 
     @property
     def shortest_window(self) -> float:
@@ -49,25 +37,17 @@ class BandwidthEstimate:
         return self.vector_bytes * self.workers / self.available
 
     def sentence(self) -> str:
-        """Return the need in words, with what to change if the link is too slow.
-
-        Examples
-        --------
-        >>> print(BandwidthEstimate(19_200_000, 20, 12, 0.24).sentence())
-        19.2 MB x 20 workers every 12 batches needs 3.2 GB/s on the driver; about 2.5 GB/s can \
-pass: raise communication_window to 16 or more, or take fewer workers
-        """
+        """Return the need in words, with what to change if the link is too slow."""
         every = "every batch" if self.window == 1 else f"every {self.window} batches"
         need = (
             f"{self.vector_bytes / 1e6:.3g} MB x {self.workers} workers {every} needs "
-            f"{_speed(self.bytes_per_second)} on the driver"
+            f"{_speed(self.bytes_per_second)} in each direction at the driver"
         )
-        if self.fits:
+        if self.window_seconds >= self.shortest_window:
             return need
-        passing = self.ways * self.available
-        enough = -(-self.window * self.bytes_per_second // passing)
+        enough = -(-self.window * self.bytes_per_second // self.available)
         return (
-            f"{need}; about {_speed(passing)} can pass: raise communication_window to "
+            f"{need}; about {_speed(self.available)} can pass: raise communication_window to "
             f"{enough:.0f} or more, or take fewer workers"
         )
 

@@ -300,43 +300,14 @@ class Trainer(TrainerConfig):
     def check_request(
         self, data: TrainingData, callbacks: Sequence[keras.callbacks.Callback]
     ) -> None:
-        """Refuse what the trainer cannot do, before any work.
-
-        Parameters
-        ----------
-        data : TrainingData
-            The data, and how `train` reads them.
-        callbacks : sequence of keras.callbacks.Callback
-            The callbacks, likewise.
-
-        Raises
-        ------
-        ConfigurationError
-            Names the argument.
-        """
+        """Refuse what the trainer cannot do, before any work."""
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
-        """Run to the end, and return the model with the weights of the center.
-
-        Parameters
-        ----------
-        prepared : TrainingJob
-            The run.
-        progress : RunProgress
-            Shown during the run.
-        """
+        """Run to the end, and return the model with the weights of the center."""
         return prepared.execute(progress)
 
     def assemble(self, model: keras.Model, centers: Sequence[Vector]) -> keras.Model:  # noqa: ARG002
-        """Return what `train` returns.
-
-        Parameters
-        ----------
-        model : keras.Model
-            The driver's, with the trained weights of the center.
-        centers : sequence of ndarray
-            Centers of all workers, where each has its own; else empty.
-        """
+        """Return what `train` returns; `centers`: of all workers, where each has its own."""
         return model
 
     def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ else an attribute may be, such as a file or a function, is as ``on_train_begin``
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,16 +22,7 @@ _NOTHING = object()
 
 
 def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what callbacks remember: their classes, and their attributes that are plain values.
-
-    Examples
-    --------
-    >>> class Stop:
-    ...     def __init__(self):
-    ...         self.best, self.weights, self.monitor_op = np.float32(0.5), [np.ones(2)], max
-    >>> callback_states([Stop()])[0]["attributes"]
-    {'best': 0.5, 'weights': [array([1., 1.])]}
-    """
+    """Return what callbacks remember: their classes, and their attributes that are plain values."""
     return [{"kind": _kind(each), "attributes": _plain_attributes(each)} for each in callbacks]
 
 
@@ -46,7 +38,8 @@ def restore_callbacks(
         )
     for callback, (_, attributes) in zip(callbacks, states, strict=True):
         for name, value in attributes.items():
-            setattr(callback, name, _copy(value))
+            # The callback may change it.
+            setattr(callback, name, copy.deepcopy(value))
 
 
 def _kind(callback: Any) -> str:
@@ -75,14 +68,3 @@ def _plain(value: Any) -> Any:
         named = {name: _plain(part) for name, part in value.items()}
         return _NOTHING if any(part is _NOTHING for part in named.values()) else named
     return _NOTHING
-
-
-def _copy(value: Any) -> Any:
-    """Return a value that the callback may change."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, list):
-        return [_copy(part) for part in value]
-    if isinstance(value, dict):
-        return {name: _copy(part) for name, part in value.items()}
-    return value

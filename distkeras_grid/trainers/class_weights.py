@@ -61,24 +61,13 @@ def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
 
     They are those of scikit-learn's ``class_weight="balanced"``: rows / (classes * rows of the
     class).
-
-    Examples
-    --------
-    >>> balanced_weights({0: 30, 1: 10})
-    {0: 0.6666666666666666, 1: 2.0}
     """
     rows = sum(counts.values())
     return {number: rows / (len(counts) * n) for number, n in sorted(counts.items())}
 
 
 def by_numbers(weights: Mapping[int | str, float], names: Sequence[str]) -> dict[int, float]:
-    """Return weights by the numbers of classes, where some are given by names.
-
-    Examples
-    --------
-    >>> by_numbers({"light": 2.0, 0: 1.0}, ("dark", "light"))
-    {1: 2.0, 0: 1.0}
-    """
+    """Return weights by the numbers of classes, where some are given by names."""
     numbered: dict[int, float] = {}
     for key, weight in weights.items():
         if isinstance(key, str) and key not in names:
@@ -118,11 +107,6 @@ def count_in_array(name: str, labels: NDArray[Any]) -> dict[int, int]:
     """Return how many labels each class has.
 
     `labels`: shape ``(rows,)``, ``(rows, 1)`` or, one-hot, ``(rows, k)``.
-
-    Examples
-    --------
-    >>> count_in_array("label", np.array([2, 0, 2]))
-    {0: 1, 2: 2}
     """
     single = labels.ndim == 1 or labels.shape[-1] == 1
     broken = int((labels != np.floor(labels)).sum()) if single else 0

@@ -48,16 +48,6 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
     """Return the most bytes that a vector needs in one direction in the first epoch.
 
     With deep gradient compression this is the reply, which has the changes of all workers.
-
-    Examples
-    --------
-    >>> from distkeras_grid.rules import DeepGradientCompression
-    >>> from distkeras_grid.weights import Variable, WeightLayout
-    >>> layout = WeightLayout((Variable("kernel", (100, 100)), Variable("bias", (100,))))
-    >>> vector_bytes("bfloat16", layout, workers=4)
-    20200
-    >>> vector_bytes(DeepGradientCompression(warm_up_epochs=0), layout, workers=4)
-    1120
     """
     deep = gradient_compression(compression)
     if deep is None:
@@ -81,14 +71,7 @@ def worker_vectors(compression: Compression | None) -> int:
 
 
 def compression_notes(compression: Compression | None, epochs: int) -> list[str]:
-    """Return the lines to show before a run with this number of epochs.
-
-    Examples
-    --------
-    >>> from distkeras_grid.rules import DeepGradientCompression
-    >>> print(*compression_notes(DeepGradientCompression(), epochs=3))
-    compression holds back 75% of each change in epoch 1 and 98.4375% in epoch 3, for later
-    """
+    """Return the lines to show before a run with this number of epochs."""
     deep = gradient_compression(compression)
     if deep is None:
         return []

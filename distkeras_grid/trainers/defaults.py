@@ -42,13 +42,6 @@ def choose_window(
     """Return the user's window, or the default, which is reduced for small data.
 
     `default`: the trainer's default [batches].
-
-    Examples
-    --------
-    >>> choose_window(None, 16, seat_rows=30000, batch_size=32)
-    CommunicationWindow(batches=16, reason='', once=False)
-    >>> choose_window(None, 16, seat_rows=1280, batch_size=32).batches
-    2
     """
     if isinstance(window, str):
         return CommunicationWindow(None, once=window == "once")
@@ -83,11 +76,6 @@ def choose_commit_scale(scale: float | str, optimizer: str, workers: int) -> flo
     ``"auto"`` is 1, but 1/workers with an adaptive optimizer. Adam's steps are about as long as the
     learning rate, whatever the gradient, so the sum of n workers' deltas is n times as long as the
     delta of one worker.
-
-    Examples
-    --------
-    >>> choose_commit_scale("auto", "Adam", 4), choose_commit_scale("auto", "SGD", 4)
-    (0.25, 1.0)
     """
     if scale == "auto":
         return 1.0 / workers if optimizer.lower() in ADAPTIVE_OPTIMIZERS else 1.0
@@ -101,13 +89,6 @@ def choose_alpha(
 
     Zhang et al. 2015 use ``alpha = beta / n`` with beta = 0.9; dist-keras uses
     ``alpha = rho * learning_rate``.
-
-    Examples
-    --------
-    >>> choose_alpha(None, None, None, 4)
-    0.225
-    >>> choose_alpha(None, 5.0, 0.01, 4)
-    0.05
     """
     if alpha is not None and rho is not None:
         raise ConfigurationError(f"Give alpha or rho, not both. Received: {alpha=}, {rho=}.")

@@ -43,17 +43,7 @@ def loss_name(loss: Any) -> str:
 
 
 def losses_of(loss: Any, outputs: Sequence[Port]) -> tuple[Any, ...]:
-    """Return the loss of each output, None if there is none or it is not known.
-
-    Examples
-    --------
-    >>> from distkeras_grid.feeding.shapes import Port
-    >>> outputs = (Port("kind", (3,)), Port("size", (1,)))
-    >>> losses_of({"size": "mse", "kind": "crossentropy"}, outputs)
-    ('crossentropy', 'mse')
-    >>> losses_of("mse", outputs)
-    ('mse', 'mse')
-    """
+    """Return the loss of each output, None if there is none or it is not known."""
     count = max(1, len(outputs))
     if isinstance(loss, Mapping):
         return tuple(loss.get(port.name) for port in outputs) or (None,)
@@ -118,12 +108,6 @@ def taken_by(loss: Any, output: Port | None) -> Takes:
 
     `loss`: one of the user's own takes what only it knows.
     `output`: the output; None if the model declares none.
-
-    Examples
-    --------
-    >>> from distkeras_grid.feeding.shapes import Port
-    >>> taken_by("sparse_categorical_crossentropy", Port("kind", (3,))).high
-    2
     """
     name = loss_name(loss)
     if loss is None or name in FREE_LOSSES or not _is_of_keras(loss):

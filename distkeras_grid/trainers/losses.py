@@ -12,16 +12,7 @@ from distkeras_grid.records import WorkerRecord
 
 
 class Losses:
-    """Workers whose connection has ended, until it is known why.
-
-    Examples
-    --------
-    >>> losses = Losses(lambda lost, explained: print(explained.message))
-    >>> losses.take(WorkerRecord(1, 35, "lost"), now=0.0)
-    >>> losses.look(lambda worker, task: "", now=1.0)
-    >>> losses.look(lambda worker, task: f"task {task}: exit status 137", now=2.0)
-    task 35: exit status 137
-    """
+    """Workers whose connection has ended, until it is known why."""
 
     def __init__(self, tell: Callable[[WorkerRecord, WorkerRecord], None]) -> None:
         self._tell = tell

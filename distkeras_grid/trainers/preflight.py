@@ -299,11 +299,6 @@ def check_key(master: str, setting: Callable[[str], str | None], node: str) -> l
     """Check how the run's key reaches executors; those of a local master are the driver itself.
 
     `setting`: returns a Spark setting, None if it is not set.
-
-    Examples
-    --------
-    >>> [len(check_key(master, {}.get, "node-1")) for master in ("local[2]", "yarn")]
-    [0, 1]
     """
     if local_cores(master) is not None:
         return []

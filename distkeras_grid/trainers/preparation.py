@@ -171,7 +171,6 @@ class TrainingJob:
             workers=min(spec.workers, spec.rows),
             window=spec.steps_per_window(),
             available=link_speed(self.settings.place.bind_host),
-            empty_reply=not rule_of(spec.rule).traits.answers,
         )
 
     def _deal(self, tasks: int | None) -> DataFrame:

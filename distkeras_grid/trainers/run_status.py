@@ -13,18 +13,7 @@ TRAINING = "training"
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """The state of a run as its progress line shows it.
-
-    Examples
-    --------
-    >>> from dataclasses import replace
-    >>> started = RunStatus(workers=4, epochs=2, total_samples=1000)
-    >>> replace(started, phase="getting ready", active=2).status(rate=0.0, seconds=7.2).line()
-    'getting ready  2 of 4 workers  7 s'
-    >>> training = replace(started, phase=TRAINING, samples=250, active=4, loss=0.5, staleness=2.96)
-    >>> training.status(rate=50.0, seconds=5.0).line()
-    'epoch 1/2  25%  0:15 left  50 samples/s  loss 0.5  workers 4 of 4  staleness 3.0'
-    """
+    """The state of a run as its progress line shows it."""
 
     # workers and epochs and total_samples: Planned numbers; `total_samples` is rows times epochs. 0
     # workers: not known yet.
@@ -95,14 +84,5 @@ def run_progress(
     The first line appears with the first heartbeat, so a run that is refused at once shows none.
 
     `clock`: returns seconds.
-
-    Examples
-    --------
-    >>> with run_progress(to=print) as progress:
-    ...     progress.update(total_samples=1000, epochs=2, workers=4)
-    ...     progress.update(phase="getting ready")
-    ...     progress.update(phase=TRAINING, samples=250, active=4, loss=0.5)
-    getting ready  0 of 4 workers  0 s
-    epoch 1/2  25%  loss 0.5  workers 4 of 4
     """
     return Reporter(RunStatus(), to=surface(timed=True) if to is None else to, clock=clock)

@@ -46,13 +46,26 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     assert base == executor_overhead_mb(SMALL, slots=1) < executor_overhead_mb(SMALL, slots=2)
     assert base < executor_overhead_mb(ModelSize(10_000_000, block_bytes=MB))
     assert base < executor_overhead_mb(ModelSize(70_000, block_bytes=100 * MB))
-    # Several servers share the vectors of one, and each is a process.
-    more = ModelSize(70_000, servers=5).driver_mb(4) - ModelSize(70_000).driver_mb(4)
-    assert more == 4 * SERVER_MB
     assert driver_overhead_mb(SMALL) < driver_overhead_mb(SMALL, validation_bytes=200 * MB)
     large = ModelSize(20_000_000)
     # A vector of the server for each worker, and that of the worker, mapped.
     assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(915, abs=64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "worker", "driver"),
+    [
+        ({"server_vectors": 8}, 0, 8 * 4),  # what a rule keeps
+        ({"worker_vectors": 4}, 4 * 4, 0),  # what compression keeps
+        ({"servers": 5}, 4, 4 * SERVER_MB),  # a copy, of which each server reads its slice
+        ({"part_bytes": 1000 * MB}, 1000, 0),
+    ],
+)
+def test_what_is_kept_beside_the_weights_counts_where_it_is(changes, worker, driver):
+    plain = ModelSize(MB)
+    more = dataclasses.replace(plain, **changes)
+    assert more.worker_mb - plain.worker_mb == pytest.approx(worker)
+    assert more.driver_mb(4) - plain.driver_mb(4) == pytest.approx(driver)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +77,6 @@ def test_a_server_maps_so_many_vectors_of_its_workers_as_fit_its_limit(weights, 
 
 def test_each_of_several_servers_has_a_limit_of_its_own_for_its_slices():
     assert [ModelSize(100_000_000, servers=n).mapped_vectors(8) for n in (2, 3, 4)] == [5, 8, 8]
-
-
-def test_a_worker_of_several_servers_copies_slices_to_where_each_server_reads():
-    one, two = (ModelSize(6_000_000, servers=servers) for servers in (1, 2))
-    assert two.worker_mb - one.worker_mb == pytest.approx(one.vector_mb)
 
 
 def test_a_container_as_spark_asks_for_it():
@@ -143,18 +151,6 @@ def test_a_machine_that_is_too_small_is_a_warning():
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ConfigurationError, match="512m or 2g"):
         megabytes(text)
-
-
-def test_what_a_rule_keeps_on_the_server_is_counted():
-    plain, keeping = ModelSize(MB), ModelSize(MB, server_vectors=8)
-    assert keeping.driver_mb(4) - plain.driver_mb(4) == pytest.approx(8 * 4)
-    assert keeping.worker_mb == plain.worker_mb
-
-
-def test_what_compression_keeps_in_a_worker_is_counted():
-    plain, keeping = ModelSize(MB), ModelSize(MB, worker_vectors=4)
-    assert keeping.worker_mb - plain.worker_mb == pytest.approx(4 * 4)
-    assert keeping.driver_mb(4) == plain.driver_mb(4)
 
 
 def test_only_containers_limit_the_memory_of_python():

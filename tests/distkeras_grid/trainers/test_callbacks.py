@@ -74,31 +74,6 @@ def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
     np.testing.assert_array_equal(weights(trainer.model), stop.kept)
 
 
-@pytest.mark.full
-def test_a_changed_learning_rate_reaches_the_workers(frame):
-    import keras
-
-    centers = []
-
-    class Freeze(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
-            self.model.optimizer.learning_rate = 1e-30
-            centers.append(weights(self.model).copy())
-
-    trained(
-        "DOWNPOUR",
-        build("sgd"),
-        frame,
-        num_workers=2,
-        batch_size=4,
-        num_epoch=100,
-        train={"callbacks": [Freeze()]},
-    )
-    # Two workers do not wait for the callback: it takes some of these short epochs to arrive.
-    np.testing.assert_array_equal(centers[-1], centers[-2])
-    assert not np.array_equal(centers[0], centers[-1])
-
-
 def scheduled():
     import keras
 

@@ -76,6 +76,7 @@ def test_a_vector_never_counts_for_more_than_a_whole_one():
     whole, sent = 4 * 901_000, -(-900_000 // 1000)
     at_once = DeepGradientCompression(warm_up_epochs=0)
     assert vector_bytes(None, layout, 8) == vector_bytes(DGC, layout, 10_000) == whole
+    assert vector_bytes("bfloat16", layout, 8) == whole // 2
     assert vector_bytes(at_once, layout, 8) == 8 * (8 * sent + 1000)
     assert vector_bytes(DGC, layout, 1) == 8 * (225_000 + 1000), "a quarter in the first epoch"
 
@@ -91,4 +92,6 @@ def test_the_server_keeps_what_each_seat_knows_where_replies_tell_changes():
 def test_a_run_says_how_much_it_holds_back():
     (line,) = compression_notes(CORRECTED, epochs=1)
     assert line == "compression holds back 75% of each change in epoch 1, for later; momentum 0.9"
+    (line,) = compression_notes(DGC, epochs=3)
+    assert "75% of each change in epoch 1 and 98.4375% in epoch 3" in line
     assert compression_notes("bfloat16", 3) == []

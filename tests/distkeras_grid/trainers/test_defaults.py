@@ -7,6 +7,7 @@ import pytest
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.trainers.defaults import (
     ADAPTIVE_OPTIMIZERS,
+    CommunicationWindow,
     choose_alpha,
     choose_commit_scale,
     choose_window,
@@ -21,6 +22,10 @@ def test_a_default_window_leaves_twenty_exchanges_an_epoch():
     choice = choose_window(None, 32, seat_rows=3200, batch_size=32)
     assert choice.batches == 5
     assert "100 batches" in choice.reason
+
+
+def test_a_default_window_of_long_epochs_is_not_changed():
+    assert choose_window(None, 16, seat_rows=30000, batch_size=32) == CommunicationWindow(16)
 
 
 def test_tiny_data_still_have_a_window():

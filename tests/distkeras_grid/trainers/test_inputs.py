@@ -255,14 +255,13 @@ def prepared(name, frame, **arguments):
     return prepare(trainer.checked(), data, (), ExitStack(), run_progress(to=SILENT))
 
 
-def test_what_a_run_asks_of_the_network_is_one_way_where_replies_are_empty(frame):
+def test_what_a_run_asks_of_the_network_is_that_of_its_workers(frame):
     megabytes = 4 * (WIDTH * CLASSES + CLASSES) / 1e6
     single = prepared("SingleTrainer", frame)
     assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
-    assert single.network()(window_seconds=1.0).bytes_per_second == megabytes * 1e6
     two = prepared("ADAG", frame, num_workers=2)
     assert f"({megabytes:.3g} MB each way)" in two.notes[1]
-    assert two.network()(window_seconds=1.0).bytes_per_second == 4 * megabytes * 1e6
+    assert two.network()(window_seconds=1.0).bytes_per_second == 2 * megabytes * 1e6
 
 
 def test_seats_without_rows_ask_nothing_of_the_network(frame):

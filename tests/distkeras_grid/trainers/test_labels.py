@@ -131,6 +131,8 @@ def test_of_several_outputs_each_has_its_loss_and_its_labels(loss):
 
 def test_an_output_without_a_loss_is_not_checked():
     outputs = (Port("age", (1,)), Port("kind", (3,)))
+    assert losses_of({"kind": SPARSE, "age": "mse"}, outputs) == ("mse", SPARSE)
+    assert losses_of("mse", outputs) == ("mse", "mse")
     assert losses_of({"age": "mse"}, outputs) == ("mse", None)
     assert losses_of(["mse"], outputs) == (None, None)
 

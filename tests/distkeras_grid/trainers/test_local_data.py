@@ -207,21 +207,6 @@ def test_other_trainers_test_once_an_iteration_too(spark, tiles, name, more):
     assert 30 / 225 < history.params["local_sets"]["folded_coverage"] <= 120 / 225
 
 
-@pytest.mark.spark
-@pytest.mark.tensorflow
-@pytest.mark.full
-def test_the_same_seed_gives_the_same_sets_and_tests_have_other_images(spark, tiles):
-    sets = LocalSets(tiles, iterations=2, local_train=15, local_test=6, test_images="others")
-    runs = []
-    for _ in range(2):
-        trainer = trainer_of(batch_size=15)
-        trainer.train(sets, seed=7)
-        runs.append(
-            sorted((r.iteration, r.worker, r.local.digest) for r in trainer.history.local_sets)
-        )
-    assert runs[0] == runs[1]
-
-
 # -- the catalogue --------------------------------------------------------------------------------
 
 

@@ -134,28 +134,6 @@ def test_an_interrupted_run_goes_on_and_counts_each_row_once_an_epoch(spark, tmp
         np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
 
 
-def test_two_workers_account_for_every_window_and_learn(frame, arrays):
-    trainer = trained(
-        "ADAG",
-        build(),
-        frame,
-        worker_optimizer="sgd",
-        learning_rate=0.5,
-        num_workers=2,
-        num_servers=2,
-        batch_size=4,
-        num_epoch=EPOCHS,
-        communication_window=2,
-        train={"validation_data": frame},
-    )
-    windows = [(r.worker, r.epoch, r.window) for r in trainer.history.records]
-    assert len(windows) == len(set(windows)) == trainer.num_updates
-    assert trainer.history.samples == EPOCHS * ROWS
-    losses = [record.logs()["val_loss"] for record in trainer.history.epoch_records]
-    assert len(losses) == EPOCHS
-    assert losses[-1] < 0.7 * build().evaluate(*arrays, verbose=0)[0]
-
-
 def test_a_failing_worker_ends_the_run(frame):
     def failing(_, predicted):
         from pyspark import TaskContext

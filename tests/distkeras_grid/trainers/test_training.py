@@ -16,7 +16,6 @@ import pytest
 
 from distkeras_grid.errors import (
     ConfigurationError,
-    LabelError,
     NonFiniteLossError,
     NotEnoughSlotsError,
     OutputExistsError,
@@ -330,14 +329,6 @@ def test_weights_of_samples_and_of_classes_reach_the_worker(spark, arrays):
 
 
 # -- refusals, before work starts ---------------------------------------------------------------
-
-
-def test_labels_outside_the_models_range(frame):
-    from distkeras_grid import ADAG
-
-    data = frame.selectExpr("features", "label + 1 as label")
-    with pytest.raises(LabelError, match="1 to 3"):
-        ADAG(build(), progress=False).train(data)
 
 
 def test_a_model_without_loss(frame):
