@@ -188,15 +188,6 @@ def test_missing_labels_are_for_losses_that_mask_them():
         simulated(build("mse"), X, y)
 
 
-@pytest.mark.parametrize(
-    ("labels", "match"),
-    [(STEPS + 0.5, "integer labels.* other numbers in 32"), (X[:, :5], r"\(5,\)")],
-)
-def test_labels_of_another_kind_or_size_are_refused(labels, match):
-    with pytest.raises(LabelError, match=match):
-        simulated(per_step(SPARSE), X, labels)
-
-
 @pytest.mark.full
 @pytest.mark.spark
 def test_columns_of_all_kinds_from_spark_to_predictions(spark):

@@ -11,8 +11,6 @@ import pytest
 from distkeras_grid import LocalSets
 from distkeras_grid.errors import (
     ConfigurationError,
-    DataError,
-    LabelError,
     NonFiniteLossError,
     SchemaError,
     SplitLeakError,
@@ -171,28 +169,9 @@ def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments,
         trained("ADAG", build(), frame, **arguments)
 
 
-def test_a_backend_without_an_engine_is_refused(frame, monkeypatch):
-    import keras
-
-    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
-    with pytest.raises(ConfigurationError, match="KERAS_BACKEND"):
-        trained("ADAG", build(), frame)
-
-
 def test_a_path_on_a_host_that_does_not_exist():
     with pytest.raises(StorageError, match=r"hdfs://no-such-host\.invalid:1/x"):
         trained("ADAG", build(), "hdfs://no-such-host.invalid:1/x")
-
-
-def test_sample_weights_that_are_none_name_the_users_column(frame):
-    data = frame.selectExpr("*", "if(label = 0, null, 1.0) as importance")
-    with pytest.raises(DataError, match="'importance'"):
-        trained("ADAG", build(), data, train={"sample_weight_col": "importance"})
-
-
-def test_weights_of_classes_that_nobody_has(frame):
-    with pytest.raises(ConfigurationError, match="3"):
-        trained("ADAG", build(), frame, train={"class_weight": {3: 2.0}})
 
 
 @pytest.mark.full
@@ -207,14 +186,8 @@ def test_validation_data_are_checked_before_the_run(frame, spark, tmp_path):
 
     with pytest.raises(SplitLeakError, match=r"^validation_data: "):
         validated(path)
-    with pytest.raises(SplitLeakError, match=r"^validation_data: .*'train'"):
-        validated(train.limit(5))
-    with pytest.raises(LabelError, match=r"^validation_data: "):
-        validated(frame.selectExpr("features", "if(label = 2, 7, label) as label"))
     with pytest.raises(SchemaError, match=r"^validation_data: .*'features'"):
         validated(frame.selectExpr("if(label = 2, null, features) as features", "label"))
-    with pytest.raises(SchemaError, match=r"^validation_data: .*'label'"):
-        validated(frame.select("features"))
     assert "val_loss" in validated(f"{path}/split=test").history.history
 
 

@@ -425,16 +425,6 @@ def test_sparse_exchanges_are_fewer_bytes_and_less_time(arrays, name):
     assert sparse.history.history["loss"][-1] < sparse.history.history["loss"][0]
 
 
-def test_momentum_is_corrected_only_where_commits_are_gradients_here_too(arrays):
-    with pytest.raises(ConfigurationError, match="corrects the momentum of single gradients"):
-        simulated(
-            "ADAG",
-            arrays,
-            communication_window=4,
-            compression=DeepGradientCompression(momentum=0.9),
-        )
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["keep", "reset"])
 def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, policy):
@@ -524,11 +514,6 @@ def test_frozen_weights_do_not_travel_and_stay_as_they_are(arrays, name):
     for mine, given in zip(trained, base.variables, strict=True):
         np.testing.assert_array_equal(np.asarray(mine), np.asarray(given))
     assert found.model.evaluate(*arrays, verbose=0) < 0.9 * before
-
-
-def test_an_unknown_policy_is_refused_at_once():
-    with pytest.raises(ConfigurationError, match="optimizer_state must be"):
-        trainer("ADAG", optimizer_state="mean")
 
 
 @pytest.mark.parametrize(
