@@ -31,7 +31,7 @@ def test_a_line_each_and_a_count(spark, tmp_path, capsys):
     assert main(["--workers", "2", "--model", "1M", "--storage", str(tmp_path)]) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     subjects = [line.split()[1] for line in lines[:-1]]
-    told = "hadoop java session slots speculation allocation backend executors server encryption"
+    told = "hadoop session slots speculation allocation backend executors server encryption"
     assert subjects == [*told.split(), "storage", "memory", "network"]
     assert all(line.startswith(("ok ", "warn ")) for line in lines[:-1])
     # Locally nothing leaves the host, whatever the address of the driver.
