@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import queue
 import threading
 from collections.abc import Callable, Sequence
 
 from distkeras_grid.parameter_server.messages import TransportName
-from distkeras_grid.parameter_server.streams import Stream
 
 #: Bytes in one direction of a pair that wait for their reader.
 _PIPE_BUFFER = 1 << 16
@@ -22,7 +20,7 @@ class MemoryStream:
 
     @property
     def private(self) -> bool:
-        """True; see `Stream`."""
+        """True; see `SocketStream`."""
         return True
 
     @property
@@ -32,7 +30,7 @@ class MemoryStream:
 
     @property
     def passes_files(self) -> bool:
-        """False; see `Stream`."""
+        """False; see `SocketStream`."""
         return False
 
     def send_file(self, file: int, seconds: float) -> None:  # noqa: ARG002 - it never can
@@ -44,15 +42,15 @@ class MemoryStream:
         raise OSError(errno.ENOTSUP, "a stream in memory passes no files")
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; see `Stream`."""
+        """Send from the start of the parts; see `SocketStream`."""
         return self._outgoing.put(next(part for part in parts if len(part)), seconds)
 
     def receive_into(self, target: memoryview, seconds: float | None) -> int:
-        """Receive at least a byte; see `Stream`."""
+        """Receive at least a byte; see `SocketStream`."""
         return self._incoming.take(target, seconds)
 
     def ended(self) -> bool:
-        """Whether the peer has closed; see `Stream`."""
+        """Whether the peer has closed; see `SocketStream`."""
         return self._incoming.finished
 
     def finish_sending(self) -> None:
@@ -60,7 +58,7 @@ class MemoryStream:
         self._outgoing.finish()
 
     def interrupt(self) -> None:
-        """Let other threads that wait here go on; see `Stream`."""
+        """Let other threads that wait here go on; see `SocketStream`."""
         self.close()
 
     def close(self) -> None:
@@ -133,35 +131,3 @@ class _Pipe:
     def _wait(self, condition: Callable[[], bool], seconds: float | None) -> None:
         if not self._changed.wait_for(condition, seconds):
             raise TimeoutError("timed out")
-
-
-class InProcess:
-    """A way to a server in the same process, and its door: streams in memory."""
-
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Stream | None] = queue.SimpleQueue()
-        self._closed = False
-
-    def __str__(self) -> str:
-        return "this process"
-
-    def connect(self, seconds: float) -> Stream:  # noqa: ARG002 - nothing to wait for
-        """Return a connected stream; see `Transport`."""
-        if self._closed:
-            raise ConnectionRefusedError("the server has closed")
-        ours, theirs = memory_pair()
-        self._waiting.put(theirs)
-        return ours
-
-    def accept(self) -> Stream | None:
-        """Wait for the next client; see `Acceptor`."""
-        stream = self._waiting.get()
-        if stream is None:
-            # For whoever else waits, or asks later.
-            self._waiting.put(None)
-        return stream
-
-    def close(self) -> None:
-        """Let nobody in any more."""
-        self._closed = True
-        self._waiting.put(None)

@@ -40,7 +40,7 @@ from distkeras_grid.parameter_server.channel import SLOWEST_LINE
 from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES, FrameCipher, Part
 from distkeras_grid.parameter_server.messages import Endpoint, WorkerHello
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
-from distkeras_grid.parameter_server.streams import Stream, seconds_left, send_all
+from distkeras_grid.parameter_server.streams import SocketStream, seconds_left, send_all
 from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS, STALL_SECONDS
 from distkeras_grid.parameter_server.transports import Listener, Transport, routes, unreachable
 from distkeras_grid.rows import aligned_empty
@@ -93,7 +93,7 @@ class ArrayChannel:
     One thread may send while another one receives. `moved`: bytes in both directions so far.
     """
 
-    def __init__(self, stream: Stream, ciphers: FrameCipher | None = None) -> None:
+    def __init__(self, stream: SocketStream, ciphers: FrameCipher | None = None) -> None:
         self._stream, self._seals = stream, ciphers
         self._sent = self._received = 0
 
@@ -225,7 +225,7 @@ class HandshakeListener:
         """Address to which clients connect."""
         return self._listener.address
 
-    def _meet(self, stream: Stream) -> None:
+    def _meet(self, stream: SocketStream) -> None:
         try:
             number, channel = _accept(stream, self._run, self._key)
         except BROKEN as error:
@@ -266,7 +266,7 @@ def connect(
     return by(last, until - time.monotonic())
 
 
-def _accept(stream: Stream, run: str, key: bytes) -> tuple[int, ArrayChannel]:
+def _accept(stream: SocketStream, run: str, key: bytes) -> tuple[int, ArrayChannel]:
     deadline = time.monotonic() + HANDSHAKE_SECONDS
     number, digits = _HELLO.unpack(_read(stream, _HELLO.size, deadline))
     hello, nonce = WorkerHello(run, number, 0, 0, _text(digits)), new_nonce()
@@ -277,7 +277,7 @@ def _accept(stream: Stream, run: str, key: bytes) -> tuple[int, ArrayChannel]:
     return number, _protected(stream, Endpoint.SERVER, key, hello, nonce)
 
 
-def _join(stream: Stream, run: str, key: bytes, number: int, seconds: float) -> ArrayChannel:
+def _join(stream: SocketStream, run: str, key: bytes, number: int, seconds: float) -> ArrayChannel:
     deadline = time.monotonic() + seconds
     hello = WorkerHello(run, number, 0, 0, new_nonce())
     first = _HELLO.pack(number, hello.nonce.encode("ascii"))
@@ -291,7 +291,7 @@ def _join(stream: Stream, run: str, key: bytes, number: int, seconds: float) -> 
 
 
 def _protected(
-    stream: Stream, side: Endpoint, key: bytes, hello: WorkerHello, nonce: str
+    stream: SocketStream, side: Endpoint, key: bytes, hello: WorkerHello, nonce: str
 ) -> ArrayChannel:
     """Trust the other end, and seal what follows unless no other host can reach it."""
     if stream.private:
@@ -306,13 +306,13 @@ def _text(digits: bytes | bytearray) -> str:
         raise RemoteProtocolError(f"Hexadecimal digits are expected. Received: {error}.") from None
 
 
-def _read(stream: Stream, size: int, deadline: float) -> bytearray:
+def _read(stream: SocketStream, size: int, deadline: float) -> bytearray:
     target = bytearray(size)
     _fill(stream, memoryview(target), deadline)
     return target
 
 
-def _fill(stream: Stream, target: memoryview, deadline: float) -> None:
+def _fill(stream: SocketStream, target: memoryview, deadline: float) -> None:
     while target:
         count = _until(deadline, partial(stream.receive_into, target))
         if not count:

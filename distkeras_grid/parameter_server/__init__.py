@@ -1,7 +1,8 @@
 """The parameter server: a process that folds the workers' commits, on the driver's host.
 
 Read in this order: `messages`, `frames`, `connection` (the protocol, without a socket), `auth`,
-`center` (the arithmetic), `state`, `gradient_log`, `center_snapshots` and `server_core` (what the
-server decides), `coordinator` (one lock around the core), `transports`, `service` (the process),
-`server_process` (which starts it), `process` (the driver's side), `client`.
+`center` (the arithmetic), `membership`, `ledger`, `gradient_log`, `center_snapshots` and
+`server_core` (what the server decides), `coordinator` (one lock around the core), `transports`,
+`service` (the process), `server_process` (which starts it), `process` (the driver's side),
+`client`.
 """

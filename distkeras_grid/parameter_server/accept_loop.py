@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.parameter_server.timeouts import PAUSE_SECONDS
-from distkeras_grid.parameter_server.transports import Acceptor
+from distkeras_grid.parameter_server.transports import SocketAcceptor
 
 
 def accept_all(
-    door: Acceptor, slots: threading.BoundedSemaphore, serve: Callable[[Stream], None]
+    door: SocketAcceptor, slots: threading.BoundedSemaphore, serve: Callable[[SocketStream], None]
 ) -> None:
     """Accept clients until the door is closed.
 

@@ -20,6 +20,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import threading
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.frames import fields_of
@@ -108,6 +109,7 @@ class NonceMemory:
     def __init__(self) -> None:
         # In the order in which they came.
         self._nonces: dict[str, None] = {}
+        self._lock = threading.Lock()
 
     def check(self, nonce: str) -> None:
         """Refuse a nonce that is malformed or was used before."""
@@ -120,7 +122,8 @@ class NonceMemory:
 
     def remember(self, nonce: str) -> None:
         """Note that a conversation with this nonce has been authenticated."""
-        self.check(nonce)
-        self._nonces[nonce] = None
-        if len(self._nonces) > MOST_NONCES:
-            del self._nonces[next(iter(self._nonces))]
+        with self._lock:
+            self.check(nonce)
+            self._nonces[nonce] = None
+            if len(self._nonces) > MOST_NONCES:
+                del self._nonces[next(iter(self._nonces))]

@@ -7,49 +7,13 @@ memory, and the others on a shelf, which a real server has on disk.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, MutableMapping
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
 
 #: Copies that are in memory.
 IN_MEMORY = 2
-
-
-class SnapshotStore(Protocol):
-    """Holds vectors that are not needed soon, by number."""
-
-    def put(self, number: int, vector: Vector) -> None:
-        """Store a copy of a vector."""
-        ...
-
-    def get(self, number: int) -> Vector:
-        """Return a copy of a stored vector."""
-        ...
-
-    def drop(self, number: int) -> None:
-        """Forget a stored vector."""
-        ...
-
-
-class MemorySnapshotStore:
-    """A shelf in memory, for simulations and tests."""
-
-    def __init__(self) -> None:
-        self._vectors: dict[int, Vector] = {}
-
-    def put(self, number: int, vector: Vector) -> None:
-        """Store a copy of a vector."""
-        self._vectors[number] = vector.copy()
-
-    def get(self, number: int) -> Vector:
-        """Return a copy of a stored vector."""
-        return self._vectors[number].copy()
-
-    def drop(self, number: int) -> None:
-        """Forget a stored vector."""
-        del self._vectors[number]
 
 
 class Snapshots:
@@ -59,14 +23,13 @@ class Snapshots:
     itself. A snapshot that is due then waits for them.
 
     `per_epoch`: number of snapshots in one epoch; 0 for none.
+    `shelf`: stores copies of vectors that are not needed soon; without one, all are in memory.
     """
 
-    def __init__(self, per_epoch: int, shelf: SnapshotStore | None = None) -> None:
+    def __init__(self, per_epoch: int, shelf: MutableMapping[int, Vector] | None = None) -> None:
         self._per_epoch = per_epoch
-        self._shelf = MemorySnapshotStore() if shelf is None else shelf
+        self._shelf = shelf
         self._made: dict[int, Vector] = {}
-        # Numbers of those on the shelf.
-        self._put: set[int] = set()
         self._awaited: dict[int, int] = {}
         self._fetched: int | None = None
 
@@ -83,11 +46,10 @@ class Snapshots:
     def take(self, due: Iterable[int], center: Vector) -> None:
         """Copy the center for each snapshot that is due."""
         for number in due:
-            if len(self._made) < IN_MEMORY:
+            if self._shelf is None or len(self._made) < IN_MEMORY:
                 self._made[number] = center.copy()
             else:
-                self._shelf.put(number, center)
-                self._put.add(number)
+                self._shelf[number] = center
 
     def wait_for(self, due: Iterable[int], version: int) -> None:
         """Make the snapshots that are due wait for the weights of a version."""
@@ -102,20 +64,20 @@ class Snapshots:
 
     def give(self, number: int) -> Vector:
         """Return a snapshot. It is kept until `drop_fetched`, because the answer may be lost."""
-        if number not in self._made and number not in self._put:
+        shelf = self._shelf or {}
+        if number not in self._made and number not in shelf:
             raise RefusedError(
                 f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "
                 f"run makes none. Received: a request for it in a run of {self._per_epoch} "
                 "snapshots an epoch."
             )
         self._fetched = number
-        return self._shelf.get(number) if number in self._put else self._made[number]
+        return shelf[number] if number in shelf else self._made[number]
 
     def drop_fetched(self, but: int | None) -> None:
         """Drop the snapshot that was returned last, unless it is requested again."""
         if self._fetched is not None and self._fetched != but:
             self._made.pop(self._fetched, None)
-            if self._fetched in self._put:
-                self._put.remove(self._fetched)
-                self._shelf.drop(self._fetched)
+            if self._shelf:
+                self._shelf.pop(self._fetched, None)
             self._fetched = None

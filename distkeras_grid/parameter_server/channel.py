@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import Message, PayloadKind, TransportName
-from distkeras_grid.parameter_server.streams import Stream, seconds_left, send_all
+from distkeras_grid.parameter_server.streams import SocketStream, seconds_left, send_all
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 from distkeras_grid.weights import Vector
 
@@ -28,7 +28,7 @@ SLOWEST_LINE = 16 * 1024
 class Channel:
     """A stream and its end of the protocol."""
 
-    def __init__(self, stream: Stream, connection: Connection) -> None:
+    def __init__(self, stream: SocketStream, connection: Connection) -> None:
         self.connection = connection
         self._stream = stream
         connection.passes_files = stream.passes_files

@@ -79,14 +79,11 @@ class SavedSeat(_SavedStruct, frozen=True):
     next_sequence: Count
     samples_folded: Count
     samples_dropped: Count
-    tries: Count = 0
+    tries: Count
 
 
 class SavedLedger(_SavedStruct, frozen=True):
-    """The ledger, without sessions and events.
-
-    Older checkpoints have no `metrics`, or no `rates`.
-    """
+    """The ledger, without sessions and events."""
 
     version: Count
     samples_folded: Count
@@ -96,8 +93,8 @@ class SavedLedger(_SavedStruct, frozen=True):
     epochs_ended: Count
     ended: bool
     seats: list[SavedSeat]
-    metrics: Annotated[list[float], msgspec.Meta(max_length=STATE_LIMIT // 8)] | None = None
-    rates: list[tuple[Count, Rate]] = []
+    metrics: Annotated[list[float], msgspec.Meta(max_length=STATE_LIMIT // 8)]
+    rates: list[tuple[Count, Rate]]
 
 
 class SavedCenter(_SavedStruct, frozen=True):
@@ -140,7 +137,7 @@ class SavedServer(_SavedStruct, frozen=True):
     center: SavedCenter
     replay: SavedReplay | None
     worker_states: dict[str, SavedWorkerState]
-    outliers: RunningStatistics | None = None
+    outliers: RunningStatistics | None
 
     @classmethod
     def from_bytes(cls, data: Packed) -> SavedServer:
@@ -177,7 +174,9 @@ def repartition(data: Packed, workers: int) -> Packed:
     `data`: the packed tree of the server, shape ``(bytes,)``, ``uint8``.
     """
     tree, own = unpack(data), SavedServer.from_bytes(data).center.own
-    seat = SavedSeat(rows=None, digest="", next_sequence=0, samples_folded=0, samples_dropped=0)
+    seat = SavedSeat(
+        rows=None, digest="", next_sequence=0, samples_folded=0, samples_dropped=0, tries=0
+    )
     tree["ledger"]["seats"] = [structs.asdict(seat) for _ in range(workers)]
     tree["center"]["own"] = [[np.zeros_like(each) for each in own[0]] for _ in range(workers)]
     tree["worker_states"] = {}

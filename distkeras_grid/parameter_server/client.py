@@ -31,10 +31,12 @@ from distkeras_grid.parameter_server.client_session import (
     check_request,
 )
 from distkeras_grid.parameter_server.compression import DeltaDecoder
+from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
     CommitReply,
     Done,
+    Endpoint,
     FetchState,
     FetchStep,
     GetWorkerState,
@@ -46,7 +48,6 @@ from distkeras_grid.parameter_server.messages import (
     PutWorkerState,
     Ready,
     Resume,
-    ResumeReply,
     ShareMemory,
     ShareMemoryReply,
     Start,
@@ -57,13 +58,12 @@ from distkeras_grid.parameter_server.messages import (
     WorkerError,
     WorkerHello,
     WorkerStateReply,
-    WorkerWelcome,
 )
 from distkeras_grid.parameter_server.retry_budget import RetryBudget
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
+from distkeras_grid.parameter_server.spill import scratch
 from distkeras_grid.parameter_server.timeouts import RECONNECT_SECONDS, Activity
-from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector, empty_vector
 
@@ -119,7 +119,7 @@ class WorkerClient:
     @classmethod
     def connect(
         cls,
-        address: ServerAddress | Transport,
+        address: ServerAddress,
         key: bytes,
         run: str,
         seat: int,
@@ -146,11 +146,15 @@ class WorkerClient:
                 address,
                 key,
                 lambda: WorkerHello(run, seat, attempt, size, new_nonce()),
-                WorkerWelcome,
+                lambda: Connection(
+                    Endpoint.CLIENT,
+                    size,
+                    state_size=state_size,
+                    worker_state_limit=worker_state_limit,
+                    allocate=scratch,
+                    compression=compression,
+                ),
                 seconds,
-                state_size=state_size,
-                worker_state_limit=worker_state_limit,
-                compression=compression,
             )
 
         return cls(join, seat, size, deadline, compression=compression)
@@ -361,11 +365,10 @@ class WorkerClient:
         until = time.monotonic() + seconds
         self._session = self._join(seconds)
         self._session.channel.connection.vector = self.vector
-        self._session.welcomed(WorkerWelcome)
         self._lend(max(0.001, until - time.monotonic()))
         if self._running:
             left = max(0.001, until - time.monotonic())
-            self._session.ask(Resume(self.transport), ResumeReply, seconds=left)
+            self._session.ask(Resume(self.transport), Done, seconds=left)
             self._decoder.forget()
 
     def _open_again(self, seconds: float) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from distkeras_grid.errors import (
     AuthenticationError,
@@ -24,6 +24,7 @@ from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Challenge,
     Close,
+    Done,
     DriverHello,
     Endpoint,
     Keepalive,
@@ -33,10 +34,8 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.spill import scratch
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
-from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
-from distkeras_grid.spec import CompressionName
+from distkeras_grid.parameter_server.transports import Transport, by_fastest_route, unreachable
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -46,94 +45,49 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer", bound=Message)
 
 
-class _Forms(NamedTuple):
-    """Form in which sections are sent."""
-
-    state_size: int
-    worker_state_limit: int
-    compression: CompressionName | None
-
-
 @dataclass(frozen=True, slots=True)
 class ClientSession:
     """An authenticated channel, with errors that say who could not reach whom."""
 
     channel: Channel
-    address: ServerAddress | Transport
-    welcome: Message | None = None
+    address: ServerAddress
 
     @classmethod
     def open(
         cls,
-        address: ServerAddress | Transport,
+        address: ServerAddress,
         key: bytes,
         hello: Callable[[], WorkerHello | DriverHello],
-        welcome: type[Message],
+        protocol: Callable[[], Connection],
         seconds: float,
-        *,
-        state_size: int = 0,
-        worker_state_limit: int = 0,
-        compression: CompressionName | None = None,
-    ) -> Self:
+    ) -> ClientSession:
         """Connect and authenticate both ends, with one attempt on each route.
 
+        `hello, protocol`: return a new claim, and a new end of the protocol, for each attempt.
         `seconds`: time for all of it [s].
-        `state_size`: bytes of the optimizer's state that workers share.
-        `worker_state_limit`: most bytes of what a worker keeps.
         """
-        until = time.monotonic() + seconds
-        forms = _Forms(state_size, worker_state_limit, compression)
-        *others, last = routes(address)
-        for route in others:
-            # Another program may listen at such a path, and may never answer.
-            half = time.monotonic() + (until - time.monotonic()) / 2
+
+        def by(route: Transport, limit: float) -> ClientSession:
+            until, claim = time.monotonic() + limit, hello()
             try:
-                return cls._open_by(route, address, key, hello(), welcome, half, forms)
-            except (AuthenticationError, RemoteProtocolError, ServerUnreachableError):
-                continue
-        return cls._open_by(last, address, key, hello(), welcome, until, forms)
+                stream = route.connect(limit)
+            except OSError as error:
+                raise unreachable(address, error) from error
+            session = cls(Channel(stream, protocol()), address)
+            try:
+                challenge = session.ask(claim, Challenge, seconds=until - time.monotonic())
+                verify(key, Endpoint.SERVER, claim, challenge.nonce, challenge.proof)
+                proof = Proof(prove(key, Endpoint.CLIENT, claim, challenge.nonce))
+                if not stream.private:
+                    session.channel.connection.protect(session_keys(key, claim, challenge.nonce))
+                session.ask(proof, Done, seconds=until - time.monotonic())
+            except BaseException:
+                session.channel.close()
+                raise
+            return session
 
-    @classmethod
-    def _open_by(
-        cls,
-        route: Transport,
-        address: ServerAddress | Transport,
-        key: bytes,
-        hello: WorkerHello | DriverHello,
-        welcome: type[Message],
-        until: float,
-        forms: _Forms,
-    ) -> Self:
-        try:
-            stream = route.connect(max(0.001, until - time.monotonic()))
-        except OSError as error:
-            raise unreachable(address, error) from error
-        connection = Connection(
-            Endpoint.CLIENT,
-            hello.size,
-            state_size=forms.state_size,
-            worker_state_limit=forms.worker_state_limit,
-            allocate=scratch,
-            compression=forms.compression,
-        )
-        session = cls(Channel(stream, connection), address)
-        try:
-            challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
-            verify(key, Endpoint.SERVER, hello, challenge.nonce, challenge.proof)
-            proof = Proof(prove(key, Endpoint.CLIENT, hello, challenge.nonce))
-            if not stream.private:
-                connection.protect(session_keys(key, hello, challenge.nonce))
-            answer = session.ask(proof, welcome, seconds=until - time.monotonic())
-        except BaseException:
-            session.channel.close()
-            raise
-        return replace(session, welcome=answer)
-
-    def welcomed(self, kind: type[_Answer]) -> _Answer:
-        """Return the message with which the server has accepted the client."""
-        if not isinstance(self.welcome, kind):
-            raise RemoteProtocolError(f"{kind.__name__} is expected. Received: {self.welcome!r}.")
-        return self.welcome
+        broken = (AuthenticationError, RemoteProtocolError, ServerUnreachableError)
+        return by_fastest_route(address, seconds, by, broken)
 
     def ask(
         self,

@@ -16,7 +16,7 @@ as it is.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import ml_dtypes
 import numpy as np
@@ -48,36 +48,6 @@ def check_compression(value: Any) -> Compression | None:
             f"Received: {value!r}."
         )
     return DeepGradientCompression() if value == "dgc" else "bfloat16"
-
-
-class Wire(Protocol):
-    """Form of vectors at one end of a connection."""
-
-    @property
-    def lengths(self) -> str:
-        """Bytes that a vector may have, in words."""
-        ...
-
-    def fits(self, payload: int) -> bool:
-        """Whether a vector may have this number of bytes."""
-        ...
-
-    def pack(self, vector: Vector) -> memoryview:
-        """Return the bytes of a vector; valid until the next `pack` or receipt."""
-        ...
-
-    def place(self, payload: int, vector: Vector) -> memoryview:
-        """Return where so many bytes of a vector are received."""
-        ...
-
-    def unpack(self, vector: Vector) -> None:
-        """Fill a vector with what was received."""
-        ...
-
-
-def build_wire(name: CompressionName, size: int) -> Wire:
-    """Return the form in which vectors of this size are sent."""
-    return Bfloat16(size) if name == "bfloat16" else Sparse(size)
 
 
 class Bfloat16:
@@ -176,6 +146,15 @@ class Sparse:
             )
         vector.fill(0)
         vector.view(np.uint32)[places] = values
+
+
+#: The form of vectors at one end of a connection.
+Wire: TypeAlias = Bfloat16 | Sparse
+
+
+def build_wire(name: CompressionName, size: int) -> Wire:
+    """Return the form in which vectors of this size are sent."""
+    return Bfloat16(size) if name == "bfloat16" else Sparse(size)
 
 
 def sparse_bytes(vector: Vector) -> int:

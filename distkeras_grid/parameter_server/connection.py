@@ -30,7 +30,6 @@ from distkeras_grid.parameter_server.messages import (
     CommitReply,
     Done,
     DriverHello,
-    DriverWelcome,
     Endpoint,
     FetchCenter,
     FetchPart,
@@ -50,7 +49,6 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Rejection,
     Resume,
-    ResumeReply,
     ShareMemory,
     ShareMemoryReply,
     Start,
@@ -60,7 +58,6 @@ from distkeras_grid.parameter_server.messages import (
     WorkerError,
     WorkerHello,
     WorkerStateReply,
-    WorkerWelcome,
 )
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
@@ -74,7 +71,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "hello": {WorkerHello: "worker challenge", DriverHello: "driver challenge"},
     "worker challenge": {Challenge: "worker proof", Close: "closed"},
     "worker proof": {Proof: "worker welcome"},
-    "worker welcome": {WorkerWelcome: "joined", Close: "closed"},
+    "worker welcome": {Done: "joined", Close: "closed"},
     "joined": {
         ShareMemory: "lending",
         Ready: "starting",
@@ -84,7 +81,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     },
     "lending": {ShareMemoryReply: "joined", Rejection: "joined", Close: "closed"},
     "joined, alive": {Done: "joined", Close: "closed"},
-    "resuming": {ResumeReply: "running", Close: "closed"},
+    "resuming": {Done: "running", Close: "closed"},
     "starting": {Keepalive: "starting", Start: "running", Close: "closed"},
     "running": {
         WindowCommit: "exchanging",
@@ -112,7 +109,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "leaving": {Keepalive: "leaving", Done: "closed", Close: "closed"},
     "driver challenge": {Challenge: "driver proof", Close: "closed"},
     "driver proof": {Proof: "driver welcome"},
-    "driver welcome": {DriverWelcome: "driving", Close: "closed"},
+    "driver welcome": {Done: "driving", Close: "closed"},
     "driving": {
         Poll: "polling",
         Command: "commanding",

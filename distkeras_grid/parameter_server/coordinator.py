@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from distkeras_grid.array_tree import Packed
@@ -38,21 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Mailbox:
-    """Messages that one connection has to send; any thread may add one."""
-
-    def __init__(self) -> None:
-        self._letters: deque[SendReply | RejectWaiter] = deque()
-        self._arrived = threading.Semaphore(0)
-
-    def put(self, letter: SendReply | RejectWaiter) -> None:
-        self._letters.append(letter)
-        self._arrived.release()
-
-    def take(self, seconds: float) -> SendReply | RejectWaiter | None:
-        return self._letters.popleft() if self._arrived.acquire(timeout=seconds) else None
-
-
 class Coordinator:
     """The core of one run, shared by many threads.
 
@@ -66,7 +51,8 @@ class Coordinator:
         )
         self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
-        self._mailboxes: dict[ConnectionId, _Mailbox] = {}
+        # What each connection has to send; any thread may add to it.
+        self._mailboxes: dict[ConnectionId, SimpleQueue[SendReply | RejectWaiter]] = {}
         # Whether workers wait for the driver at the end of an epoch.
         self._driver_is_due = threading.Event()
         # One clock for deadlines and history: Unix time that never goes back.
@@ -82,7 +68,7 @@ class Coordinator:
         with self._lock:
             first, *rest = self._core.handle(JoinRequest(seat, attempt), self._now())
             if isinstance(first, SeatGrant):
-                self._mailboxes[first.session] = _Mailbox()
+                self._mailboxes[first.session] = SimpleQueue()
             self._deliver(rest)
         if isinstance(first, RejectWaiter):
             raise first.error
@@ -112,8 +98,9 @@ class Coordinator:
 
     def wait(self, session: ConnectionId, seconds: float) -> SendReply | None:
         """Return what is to be sent to a worker, None if there is nothing in this time."""
-        letter = self._mailboxes[session].take(seconds)
-        if letter is None:
+        try:
+            letter = self._mailboxes[session].get(timeout=seconds)
+        except Empty:
             return None
         if isinstance(letter, RejectWaiter):
             raise letter.error

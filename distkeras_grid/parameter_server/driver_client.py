@@ -20,6 +20,7 @@ from distkeras_grid.parameter_server.client_session import (
     broken_if_garbled,
     check_request,
 )
+from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
     CenterReply,
@@ -28,7 +29,7 @@ from distkeras_grid.parameter_server.messages import (
     Command,
     Done,
     DriverHello,
-    DriverWelcome,
+    Endpoint,
     FetchCenter,
     FetchPart,
     Message,
@@ -37,8 +38,8 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.retry_budget import RetryBudget
 from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.spill import scratch
 from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS, RECONNECT_SECONDS
-from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.weights import Vector, empty_vector
 
 _Answer = TypeVar("_Answer", bound=Message)
@@ -54,7 +55,7 @@ class DriverClient:
 
     def __init__(
         self,
-        address: ServerAddress | Transport,
+        address: ServerAddress,
         key: bytes,
         run: str,
         size: int,
@@ -70,7 +71,7 @@ class DriverClient:
     @classmethod
     def connect(
         cls,
-        address: ServerAddress | Transport,
+        address: ServerAddress,
         key: bytes,
         run: str,
         size: int,
@@ -164,7 +165,7 @@ class DriverClient:
         self._session = ClientSession.open(
             *(self._target, self._driver_key),
             lambda: DriverHello(self._run, self._size, new_nonce()),
-            DriverWelcome,
+            lambda: Connection(Endpoint.CLIENT, self._size, allocate=scratch),
             seconds,
         )
 

@@ -501,7 +501,7 @@ class Ledger:
             **{name: getattr(self, name) for name in _NUMBERS},
             "epochs_ended": self._epochs_ended,
             "ended": self._ended,
-            "metrics": self._metrics.values.tolist() if self._metrics.known else None,
+            "metrics": self._metrics.values.tolist(),
             "seats": [
                 {
                     **{name: getattr(seat, name) for name in _LASTING_SEAT},
@@ -519,7 +519,7 @@ class Ledger:
         for name in _NUMBERS:
             setattr(ledger, name, getattr(saved, name))
         ledger._epochs_ended, ledger._ended = saved.epochs_ended, saved.ended
-        ledger._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
+        ledger._metrics = MetricSums(saved.metrics)
         ledger.rates = list(saved.rates)
         for number, seat in enumerate(saved.seats):
             for name in _LASTING_SEAT:

@@ -79,10 +79,21 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: ClassVar[int] = HEADER_LIMIT
 
 
-class WorkerHello(Message, frozen=True):
-    """A worker names itself; `nonce` is 32 bytes in hexadecimal, fresh for each connection."""
+class ClientMessage(Message, frozen=True):
+    """A message of a worker or of the driver."""
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
+
+
+class ServerMessage(Message, frozen=True):
+    """A message of the server."""
+
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+
+
+class WorkerHello(ClientMessage, frozen=True):
+    """A worker names itself; `nonce` is 32 bytes in hexadecimal, fresh for each connection."""
+
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     run: str
     seat: Count
@@ -91,46 +102,31 @@ class WorkerHello(Message, frozen=True):
     nonce: Digits
 
 
-class DriverHello(Message, frozen=True):
+class DriverHello(ClientMessage, frozen=True):
     """The driver names itself."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     run: str
     size: Count
     nonce: Digits
 
 
-class Challenge(Message, frozen=True):
+class Challenge(ServerMessage, frozen=True):
     """The server proves that it holds the key, and asks for the same with its own nonce."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     nonce: Digits
     proof: Digits
 
 
-class Proof(Message, frozen=True):
+class Proof(ClientMessage, frozen=True):
     """The client's proof."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     proof: Digits
 
 
-class WorkerWelcome(Message, frozen=True):
-    """The worker has the seat."""
-
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
-
-
-class DriverWelcome(Message, frozen=True):
-    """The driver may make requests."""
-
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
-
-
-class Ready(Message, frozen=True):
+class Ready(ClientMessage, frozen=True):
     """The worker has its rows and can start.
 
     `window_seconds` is the time of a window's batches, 0 if it was not measured. `digest` is that
@@ -138,44 +134,38 @@ class Ready(Message, frozen=True):
     is how vectors travel on this connection.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     rows: Count
     window_seconds: Seconds
     digest: RowDigits = ""
     transport: TransportName = ""
 
 
-class ShareMemory(Message, frozen=True):
+class ShareMemory(ClientMessage, frozen=True):
     """The worker lends memory, from which the server may read the worker's vectors."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.FILE,)
 
 
-class ShareMemoryReply(Message, frozen=True):
+class ShareMemoryReply(ServerMessage, frozen=True):
     """The server has mapped the worker's memory, and lends its own for the answers."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.FILE,)
 
 
-class Heartbeat(Message, frozen=True):
+class Heartbeat(ClientMessage, frozen=True):
     """A sign of life, sent every few seconds by a worker that waits for no answer."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     doing: Activity  # What the worker does
     done: Count  # How far it has come with that: rows read, or batches trained
     host: Name  # host and log: Name of its host, and where its log is; empty if it knows of none
     log: Place
 
 
-class Keepalive(Message, frozen=True):
+class Keepalive(ServerMessage, frozen=True):
     """The server is alive and waits for other seats; the answer is still to come."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
 
-
-class Start(Message, frozen=True):
+class Start(ServerMessage, frozen=True):
     """All seats are ready; the center follows.
 
     `next_sequence` tells a later attempt how many windows of this seat are behind it. If workers
@@ -186,7 +176,6 @@ class Start(Message, frozen=True):
     counts.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     next_sequence: Count
     version: Count
@@ -198,26 +187,19 @@ class Start(Message, frozen=True):
     rates: tuple[tuple[Count, float], ...] = ()
 
 
-class Resume(Message, frozen=True):
-    """The worker continues after a broken connection without a new center; else as `Ready`."""
+class Resume(ClientMessage, frozen=True):
+    """The worker continues after a broken connection without a new center; else as `Ready`.
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    It has to repeat a request without an answer. What the driver asks for meanwhile, an end or
+    another rate, is in the answer to the next commit.
+    """
+
     transport: TransportName = ""
 
 
-class ResumeReply(Message, frozen=True):
-    """The seat continues where it was; requests without an answer must be repeated.
-
-    What the driver asks for meanwhile, an end or another rate, is in the answer to the next commit.
-    """
-
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
-
-
-class WindowCommit(Message, frozen=True):
+class WindowCommit(ClientMessage, frozen=True):
     """One trained window; what the rule proposes follows."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     limit: ClassVar[int] = HEADER_LIMIT + STATE_LIMIT
     # Counts the seat's commits over all attempts; the first is `Start.next_sequence`
@@ -241,10 +223,9 @@ class WindowCommit(Message, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
-class CommitReply(Message, frozen=True):
+class CommitReply(ServerMessage, frozen=True):
     """The commit is in the center, or will not be; the rule's reply follows, or the center."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR, PayloadKind.NOTHING)
     version: Count  # Version of the center that the reply was made from
     stop: bool  # The driver asks the worker to finish
@@ -261,90 +242,76 @@ class CommitReply(Message, frozen=True):
     skipped: bool = False
 
 
-class FetchStep(Message, frozen=True):
+class FetchStep(ClientMessage, frozen=True):
     """The worker has the weights of `version` and asks for the step that follows."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     version: Count
 
 
-class Step(Message, frozen=True):
+class Step(ServerMessage, frozen=True):
     """The mean gradient of the round after `version`, for an optimizer of this learning rate."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     learning_rate: float | None
     version: Count = 0
 
 
-class PutOptimizerState(Message, frozen=True):
+class PutOptimizerState(ClientMessage, frozen=True):
     """The worker sends a section of a version: first the weights, then the optimizer's state."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR, PayloadKind.STATE)
     version: Count
 
 
-class FetchState(Message, frozen=True):
+class FetchState(ClientMessage, frozen=True):
     """The worker asks for the optimizer's state that it was promised at its start."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
-
-class OptimizerState(Message, frozen=True):
+class OptimizerState(ServerMessage, frozen=True):
     """The optimizer's state follows."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
 
 
-class PutWorkerState(Message, frozen=True):
+class PutWorkerState(ClientMessage, frozen=True):
     """The worker sends what it needs to go on; the server keeps it for another attempt."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
     sequence: Count  # Number of the commit that is due
     version: Count  # Version of the center that the worker has
 
 
-class GoOn(Message, frozen=True):
+class GoOn(ServerMessage, frozen=True):
     """The server has what the worker keeps; `stop` and `learning_rate` as in `CommitReply`."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     stop: bool
     learning_rate: float | None
 
 
-class GetWorkerState(Message, frozen=True):
+class GetWorkerState(ClientMessage, frozen=True):
     """The worker asks for what an earlier attempt kept."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
-
-class WorkerStateReply(Message, frozen=True):
+class WorkerStateReply(ServerMessage, frozen=True):
     """The state of an earlier attempt follows, with the numbers of its `PutWorkerState`."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
     sequence: Count
     version: Count
 
 
-class WorkerEnd(Message, frozen=True):
+class WorkerEnd(ClientMessage, frozen=True):
     """The worker has no windows left."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
-
-class WorkerError(Message, frozen=True):
+class WorkerError(ClientMessage, frozen=True):
     """The worker gives up; `error` is the class name of the exception."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     error: Name
     message: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE)]
 
 
-class Poll(Message, frozen=True):
+class Poll(ClientMessage, frozen=True):
     """The driver has `offset` events since the start of the run and asks for the later ones.
 
     It has kept its own state for the checkpoints up to number `captured`, and it knows the seats as
@@ -352,7 +319,6 @@ class Poll(Message, frozen=True):
     soon as workers wait at the end of an epoch.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     offset: Count
     captured: Count = 0
     moment: Count = 0
@@ -380,7 +346,7 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tries: Count = 0  # How often the worker has been started so far
 
 
-class CenterUpdate(Message, frozen=True):
+class CenterUpdate(ServerMessage, frozen=True):
     """The run as it is now, with the events after the first `offset`.
 
     With the last of them the driver has all events before the checkpoint of number `captured`, and
@@ -390,7 +356,6 @@ class CenterUpdate(Message, frozen=True):
     several servers holds some back for a checkpoint that all have to take.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     limit: ClassVar[int] = UPDATE_LIMIT
     version: Count
     samples_folded: Count
@@ -402,83 +367,73 @@ class CenterUpdate(Message, frozen=True):
     whole: bool = True
 
 
-class Command(Message, frozen=True):
+class Command(ClientMessage, frozen=True):
     """The driver's settings for the workers; None leaves a setting as it is.
 
     With `begin`, workers that are ready start, whoever is missing. Callbacks have acted after so
     many `epochs`: workers that wait at the end of the last of them begin the next one.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     stop: bool | None
     learning_rate: float | None
     begin: bool = False
     epochs: Count | None = None
 
 
-class Done(Message, frozen=True):
-    """The request has been carried out."""
-
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
+class Done(ServerMessage, frozen=True):
+    """The request has been carried out; in answer to a proof, the client is let in."""
 
 
-class BeginCheckpoint(Message, frozen=True):
+class BeginCheckpoint(ClientMessage, frozen=True):
     """The driver asks for a checkpoint: at once, or with what the workers keep at their next reply.
 
     `at_once` also ends the wait for workers that were asked before.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     at_once: bool
 
 
-class FetchPart(Message, frozen=True):
+class FetchPart(ClientMessage, frozen=True):
     """The driver asks for a part of the checkpoint of this number: 0 is the server's state."""
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     number: Count
     part: Count
 
 
-class CheckpointPart(Message, frozen=True):
+class CheckpointPart(ServerMessage, frozen=True):
     """The part follows; there are `parts` of them, one for the server and one for each worker."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
     part: Count
     parts: Count
 
 
-class FetchCenter(Message, frozen=True):
+class FetchCenter(ClientMessage, frozen=True):
     """The driver asks for the center, now or as it was when a snapshot was made.
 
     If each seat has its own center, `seat` says which one.
     """
 
-    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     snapshot: Count | None
     seat: Count
 
 
-class CenterReply(Message, frozen=True):
+class CenterReply(ServerMessage, frozen=True):
     """The center follows."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     version: Count
 
 
-class Rejection(Message, frozen=True):
+class Rejection(ServerMessage, frozen=True):
     """The request was refused and has changed nothing; the conversation continues."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     message: str
 
 
-class Close(Message, frozen=True):
+class Close(ServerMessage, frozen=True):
     """The server ends the conversation; `error` is the class name of an exception."""
 
-    sender: ClassVar[Endpoint] = Endpoint.SERVER
     error: str
     message: str
 
@@ -489,8 +444,6 @@ MESSAGES: tuple[type[Message], ...] = (
     DriverHello,
     Challenge,
     Proof,
-    WorkerWelcome,
-    DriverWelcome,
     Ready,
     Keepalive,
     Start,
@@ -512,7 +465,6 @@ MESSAGES: tuple[type[Message], ...] = (
     FetchState,
     OptimizerState,
     Resume,
-    ResumeReply,
     PutWorkerState,
     GetWorkerState,
     WorkerStateReply,

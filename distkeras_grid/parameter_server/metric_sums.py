@@ -12,9 +12,6 @@ _TYPE = np.dtype("<f8")
 class MetricSums:
     """The sum of the states that have come since the last epoch ended.
 
-    `known`: whether the states of all windows of this epoch have come. A checkpoint of an earlier
-    release has none; then this epoch has no sum.
-
     Examples
     --------
     >>> sums = MetricSums()
@@ -26,9 +23,8 @@ class MetricSums:
     b''
     """
 
-    def __init__(self, values: Sequence[float] = (), *, known: bool = True) -> None:
+    def __init__(self, values: Sequence[float] = ()) -> None:
         self.values = np.array(values, _TYPE)
-        self.known = known
         self.sources: Mapping[str, str] = {}
 
     def takes(self, state: bytes) -> bool:
@@ -46,7 +42,6 @@ class MetricSums:
         self.sources = sources
 
     def take(self) -> bytes:
-        """Return the sum, empty if it is not known, and begin that of the next epoch."""
-        state = self.values.tobytes() if self.known else b""
-        self.values, self.known = np.empty(0, _TYPE), True
+        """Return the sum, and begin that of the next epoch."""
+        state, self.values = self.values.tobytes(), np.empty(0, _TYPE)
         return state

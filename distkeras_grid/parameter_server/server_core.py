@@ -19,7 +19,7 @@ driver is told once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ from distkeras_grid.errors import (
     name_and_text,
 )
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.center_snapshots import Snapshots, SnapshotStore
+from distkeras_grid.parameter_server.center_snapshots import Snapshots
 from distkeras_grid.parameter_server.checkpoint_state import (
     SavedServer,
     seats_in_order,
@@ -64,7 +64,6 @@ from distkeras_grid.parameter_server.messages import (
     PutWorkerState,
     Ready,
     Resume,
-    ResumeReply,
     Start,
     WindowCommit,
     WorkerEnd,
@@ -106,7 +105,7 @@ class ServerCore:
         self,
         spec: RunSpec,
         center: Vector,
-        shelf: SnapshotStore | None = None,
+        shelf: MutableMapping[int, Vector] | None = None,
         saved: SavedServer | None = None,
     ) -> None:
         self._spec = spec
@@ -233,7 +232,7 @@ class ServerCore:
         session = event.sender
         self.members.resume(session, message_of(event, Resume).transport)
         self._encoder.forget(session.seat)
-        return [SendReply(session, ResumeReply())]
+        return [SendReply(session, Done())]
 
     def _beat(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         self.members.heartbeat(event.sender, message_of(event, Heartbeat))
@@ -577,7 +576,10 @@ class ServerCore:
 
     @classmethod
     def resumed(
-        cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: SnapshotStore | None = None
+        cls,
+        spec: RunSpec,
+        parts: Sequence[NDArray[np.uint8]],
+        shelf: MutableMapping[int, Vector] | None = None,
     ) -> Self:
         """Build the core of a run that goes on from a checkpoint."""
         saved = SavedServer.from_bytes(parts[0])

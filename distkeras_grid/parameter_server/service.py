@@ -33,8 +33,8 @@ from distkeras_grid.parameter_server.messages import (
     LONGEST_GOODBYE,
     Challenge,
     Close,
+    Done,
     DriverHello,
-    DriverWelcome,
     Endpoint,
     Keepalive,
     Message,
@@ -43,7 +43,6 @@ from distkeras_grid.parameter_server.messages import (
     ShareMemory,
     ShareMemoryReply,
     WorkerHello,
-    WorkerWelcome,
 )
 from distkeras_grid.parameter_server.server_events import SendReply
 from distkeras_grid.parameter_server.settings import (
@@ -52,14 +51,14 @@ from distkeras_grid.parameter_server.settings import (
 )
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
 from distkeras_grid.parameter_server.spill import scratch
-from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.parameter_server.timeouts import (
     GOODBYE_SECONDS,
     HANDSHAKE_SECONDS,
     KEEPALIVE_SECONDS,
     LOOK_SECONDS,
 )
-from distkeras_grid.parameter_server.transports import Acceptor, Listener
+from distkeras_grid.parameter_server.transports import Listener
 from distkeras_grid.weights import Vector, empty_vector
 
 #: Connections in addition to one for each seat: the driver's, those of old attempts, strangers'.
@@ -77,51 +76,36 @@ class Service:
         settings: ServerSettings,
         center: Vector,
         key: bytes,
-        doors: Sequence[Acceptor] | None = None,
         saved: Sequence[Packed] = (),
         folder: str | None = None,
     ) -> None:
         self._settings = settings
         self._key = key
         self._nonces = NonceMemory()
-        self._nonces_lock = threading.Lock()
         self._coordinator = Coordinator(settings.spec, center, saved)
         # Bytes of the workers' vectors that are mapped here.
         self._borrowed = 0
         self._borrowed_lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
-        self._listener: Listener | None = None
-        if doors is None:
-            place = settings.place
-            self._listener = Listener(
-                place.bind_host,
-                place.port,
-                place.advertised_host,
-                place.port_retries,
-                folder,
-            )
-            doors = self._listener.doors
-        self._doors = doors
-        for door in doors:
+        place = settings.place
+        self._listener = Listener(
+            place.bind_host, place.port, place.advertised_host, place.port_retries, folder
+        )
+        for door in self._listener.doors:
             serving = (door, self._slots, self._serve)
             threading.Thread(target=accept_all, args=serving, daemon=True).start()
 
     @property
     def address(self) -> ServerAddress:
         """Where clients connect."""
-        if self._listener is None:
-            raise ParameterServerError("The service listens on no socket: connect by its doors.")
         return self._listener.address
 
     def close(self) -> None:
         """Stop accepting connections, and give up the snapshots that are on disk."""
-        for door in self._doors:
-            door.close()
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
         self._coordinator.close()
 
-    def _serve(self, stream: Stream) -> None:
+    def _serve(self, stream: SocketStream) -> None:
         spec = self._settings.spec
         connection = Connection(
             Endpoint.SERVER,
@@ -162,8 +146,7 @@ class Service:
         hello = channel.receive(HANDSHAKE_SECONDS)
         if not isinstance(hello, WorkerHello | DriverHello):
             return None
-        with self._nonces_lock:
-            self._nonces.check(hello.nonce)
+        self._nonces.check(hello.nonce)
         key, nonce = key_of(self._key, hello), new_nonce()
         channel.send(Challenge(nonce, prove(key, Endpoint.SERVER, hello, nonce)))
         proof = channel.receive(max(0.001, deadline - time.monotonic()))
@@ -172,8 +155,7 @@ class Service:
         verify(key, Endpoint.CLIENT, hello, nonce, proof.proof)
         if not channel.private:
             channel.connection.protect(session_keys(key, hello, nonce))
-        with self._nonces_lock:
-            self._nonces.remember(hello.nonce)
+        self._nonces.remember(hello.nonce)
         if hello.run != self._settings.run:
             raise AuthenticationError(
                 f"This server belongs to run {self._settings.run!r}. Received: a client of run "
@@ -192,7 +174,7 @@ class Service:
         session = self._coordinator.join(hello.seat, hello.attempt)
         try:
             channel.connection.vector = empty_vector(self._settings.spec.size)
-            channel.send(WorkerWelcome())
+            channel.send(Done())
             while (message := channel.receive(None)) is not None:
                 # An error keeps this frame for a while, and with it the vector of the last answer.
                 answer = None
@@ -283,7 +265,7 @@ class Service:
     # The driver
 
     def _serve_driver(self, channel: Channel) -> None:
-        channel.send(DriverWelcome())
+        channel.send(Done())
         while (message := channel.receive(None)) is not None:
             try:
                 answer = self._coordinator.drive(message)

@@ -32,7 +32,6 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.shards import Shard, cut, shard_run, shard_spec
-from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.rules.finite_checks import is_finite
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector, empty_vector
@@ -65,7 +64,7 @@ class ShardedClient:
     @classmethod
     def connect(
         cls,
-        addresses: Sequence[ServerAddress | Transport],
+        addresses: Sequence[ServerAddress],
         key: bytes,
         run: str,
         seat: int,

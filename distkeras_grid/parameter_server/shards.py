@@ -56,23 +56,6 @@ def cut(layout: LayoutSpec, servers: int) -> tuple[Shard, ...]:
     Each slice has something that the update rule moves. So the last ones may be longer than the
     others, if statistics are a large part of the vector.
 
-    Parameters
-    ----------
-    layout : LayoutSpec
-        The sections of the vector.
-    servers : int
-        Number of servers, at least 1.
-
-    Returns
-    -------
-    tuple of Shard
-        In the order of the vector; together they are all of it, and no two overlap.
-
-    Raises
-    ------
-    ConfigurationError
-        If the vector has fewer trainable numbers than there are servers.
-
     Examples
     --------
     >>> [(shard.start, shard.stop) for shard in cut(LayoutSpec(trainable_size=10), 3)]

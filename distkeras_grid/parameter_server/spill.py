@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator, MutableMapping
 
 import numpy as np
 
@@ -47,8 +48,8 @@ def scratch(size: int) -> Packed:
     return np.empty(size, np.uint8)
 
 
-class FileSnapshotStore:
-    """A `distkeras_grid.parameter_server.center_snapshots.SnapshotStore` in one nameless file.
+class FileSnapshotStore(MutableMapping[int, Vector]):
+    """Copies of vectors in one nameless file, by number.
 
     What cannot be written to disk is held in memory, and a warning says so.
     """
@@ -68,8 +69,7 @@ class FileSnapshotStore:
             os.close(self._file)
             self._file = None
 
-    def put(self, number: int, vector: Vector) -> None:
-        """Store a copy of a vector."""
+    def __setitem__(self, number: int, vector: Vector) -> None:
         if self._closed:
             self._in_memory[number] = vector.copy()
             return
@@ -84,8 +84,7 @@ class FileSnapshotStore:
         else:
             self._places[number] = start, vector.size, vector.dtype
 
-    def get(self, number: int) -> Vector:
-        """Return a copy of a stored vector."""
+    def __getitem__(self, number: int) -> Vector:
         if number in self._in_memory:
             return self._in_memory[number].copy()
         start, size, dtype = self._places[number]
@@ -98,10 +97,15 @@ class FileSnapshotStore:
             left, start = left[count:], start + count
         return vector
 
-    def drop(self, number: int) -> None:
-        """Forget a stored vector. Another one may take its place in the file."""
-        self._in_memory.pop(number, None)
-        self._places.pop(number, None)
+    def __delitem__(self, number: int) -> None:
+        # Another one may take its place in the file.
+        del (self._in_memory if number in self._in_memory else self._places)[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter({**self._in_memory, **self._places})
+
+    def __len__(self) -> int:
+        return len(self._in_memory) + len(self._places)
 
     def _free(self, length: int) -> int:
         """Return the first place in the file that has room for so many bytes."""

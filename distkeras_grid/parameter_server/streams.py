@@ -1,7 +1,6 @@
-"""Streams of bytes: the interface that a channel needs, and sockets, which have it.
+"""One end of a connection: bytes in order, both ways.
 
-A channel knows only `Stream`. A Unix socket also passes files, and with them memory that both ends
-share.
+A Unix socket also passes files, and with them memory that both ends share.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from distkeras_grid.parameter_server.messages import TransportName
 
@@ -32,57 +30,6 @@ _FILE = struct.Struct("@i")
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
-class Stream(Protocol):
-    """One end of a connection: bytes in order, both ways."""
-
-    @property
-    def private(self) -> bool:
-        """Whether the bytes never leave this host's kernel."""
-        ...
-
-    @property
-    def transport(self) -> TransportName:
-        """What carries the bytes."""
-        ...
-
-    @property
-    def passes_files(self) -> bool:
-        """Whether `send_file` and `receive_file` may be called."""
-        ...
-
-    def send_file(self, file: int, seconds: float) -> None:
-        """Send a byte, and with it the descriptor of a file, which stays open here."""
-        ...
-
-    def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
-        """Receive a byte, and with it a file if one comes."""
-        ...
-
-    def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; return how many bytes went."""
-        ...
-
-    def receive_into(self, target: memoryview, seconds: float | None) -> int:
-        """Receive at least a byte; return how many, 0 if the peer has closed."""
-        ...
-
-    def ended(self) -> bool:
-        """Whether the peer has closed and all it sent has been received."""
-        ...
-
-    def finish_sending(self) -> None:
-        """Tell the peer that nothing more comes."""
-        ...
-
-    def interrupt(self) -> None:
-        """Let other threads that wait here go on: nothing more comes or goes."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection; bytes in transit to the peer may be lost."""
-        ...
-
-
 class SocketStream:
     """A connected socket."""
 
@@ -99,7 +46,7 @@ class SocketStream:
 
     @property
     def private(self) -> bool:
-        """Whether this is a Unix socket; see `Stream`."""
+        """Whether the bytes never leave this host's kernel: whether this is a Unix socket."""
         return self._socket.family == socket.AF_UNIX
 
     @property
@@ -109,16 +56,16 @@ class SocketStream:
 
     @property
     def passes_files(self) -> bool:
-        """Whether this is a Unix socket; see `Stream`."""
+        """Whether `send_file` and `receive_file` may be called."""
         return self.private
 
     def send_file(self, file: int, seconds: float) -> None:
-        """Send a byte and a file; see `Stream`."""
+        """Send a byte, and with it the descriptor of a file, which stays open here."""
         self._set_timeout(seconds)
         socket.send_fds(self._socket, [b"\0"], [file])
 
     def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
-        """Receive a byte, and with it a file if one comes; see `Stream`."""
+        """Receive a byte, and with it a file if one comes."""
         self._set_timeout(seconds)
         # Not socket.recv_fds, which ignores the flag. There is room for one file.
         room = socket.CMSG_LEN(_FILE.size)
@@ -129,17 +76,17 @@ class SocketStream:
         return len(data), None
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; see `Stream`."""
+        """Send from the start of the parts; return how many bytes went."""
         self._set_timeout(seconds)
         return self._socket.sendmsg(parts)
 
     def receive_into(self, target: memoryview, seconds: float | None) -> int:
-        """Receive at least a byte; see `Stream`."""
+        """Receive at least a byte; return how many, 0 if the peer has closed."""
         self._set_timeout(seconds)
         return self._socket.recv_into(target)
 
     def ended(self) -> bool:
-        """Whether the peer has closed; see `Stream`."""
+        """Whether the peer has closed and all it sent has been received."""
         self._socket.settimeout(0.0)
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
@@ -151,13 +98,13 @@ class SocketStream:
         self._socket.shutdown(socket.SHUT_WR)
 
     def interrupt(self) -> None:
-        """Let other threads that wait here go on; see `Stream`."""
+        """Let other threads that wait here go on: nothing more comes or goes."""
         # Closing alone would leave them waiting. The peer may have closed already.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; bytes in transit to the peer may be lost."""
         self._socket.close()
 
     def _set_timeout(self, seconds: float | None) -> None:
@@ -167,7 +114,7 @@ class SocketStream:
             self._socket.settimeout(seconds)
 
 
-def send_all(stream: Stream, parts: Sequence[memoryview], deadline: float) -> None:
+def send_all(stream: SocketStream, parts: Sequence[memoryview], deadline: float) -> None:
     """Send all bytes of the parts before a moment on the monotonic clock."""
     left = [part for part in parts if part]
     while left:

@@ -1,6 +1,6 @@
 """Where streams come from: TCP sockets between hosts, Unix sockets on one host.
 
-A `Transport` is one way to a server; an `Acceptor` is where the server accepts clients. This is the
+A transport is one way to a server; an acceptor is where the server accepts clients. This is the
 only module that opens sockets.
 """
 
@@ -18,39 +18,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeAlias, TypeVar
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.streams import SocketStream, Stream
+from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 
+_Result = TypeVar("_Result")
 #: Longest path of a Unix socket, bytes (macOS; Linux allows four more).
 _LONGEST_UNIX_PATH = 103
 _BACKLOG = 256
 #: What Linux knows of the process at the other end of a Unix socket: its number, user and group.
 _CREDENTIALS = struct.Struct("iII")
-
-
-class Transport(Protocol):
-    """One way to a server."""
-
-    def connect(self, seconds: float) -> Stream:
-        """Return a connected stream."""
-        ...
-
-
-class Acceptor(Protocol):
-    """Where a server accepts clients."""
-
-    def accept(self) -> Stream | None:
-        """Wait for the next client; None once the door is closed."""
-        ...
-
-    def close(self) -> None:
-        """Let nobody in any more."""
-        ...
 
 
 class TcpTransport:
@@ -60,7 +41,7 @@ class TcpTransport:
         self._target = (host, port)
 
     def connect(self, seconds: float) -> SocketStream:
-        """Return a connected stream; see `Transport`.
+        """Return a connected stream.
 
         The time is divided among the addresses of the host, so a silent one does not use it up.
         """
@@ -83,13 +64,17 @@ class UnixTransport:
         self._path = path
 
     def connect(self, seconds: float) -> SocketStream:
-        """Return a connected stream; see `Transport`."""
+        """Return a connected stream."""
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         stream = _connected(unix, self._path, seconds)
         if not _is_of_this_user(unix):
             stream.close()
             raise PermissionError(errno.EACCES, "a process of another user listens there")
         return stream
+
+
+#: One way to a server.
+Transport: TypeAlias = TcpTransport | UnixTransport
 
 
 def _connected(connected: socket.socket, address: Any, seconds: float) -> SocketStream:
@@ -151,7 +136,7 @@ class SocketAcceptor:
         self._closed = threading.Event()
 
     def accept(self) -> SocketStream | None:
-        """Wait for the next client; see `Acceptor`. A Unix socket turns other users away."""
+        """Wait for the next client; None once closed. A Unix socket turns other users away."""
         while (connected := self._accepted()) is not None:
             # On some systems it would not block, as the listening socket.
             connected.setblocking(True)
@@ -347,16 +332,12 @@ def new_folder() -> str:
     return tempfile.mkdtemp(prefix="dkg-")
 
 
-def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
+def routes(address: ServerAddress) -> Sequence[Transport]:
     """Return the ways to a server, the fastest first: its Unix socket if it may be here, then TCP.
 
     On another host the same path may belong to another process. It is the right one only if the
     other end proves that it has the run's key.
-
-    `address`: where the server is; a transport is the only way itself.
     """
-    if not isinstance(address, ServerAddress):
-        return (address,)
     tcp = TcpTransport(address.host, address.port)
     path = address.unix_path
     if path is None:
@@ -366,7 +347,28 @@ def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
     return (UnixTransport(path), tcp) if exists else (tcp,)
 
 
-def unreachable(address: ServerAddress | Transport, error: OSError) -> ServerUnreachableError:
+def by_fastest_route(
+    address: ServerAddress,
+    seconds: float,
+    attempt: Callable[[Transport, float], _Result],
+    broken: tuple[type[Exception], ...],
+) -> _Result:
+    """Make one attempt on each route to a server until one succeeds.
+
+    `seconds`: time for all of them [s].
+    `attempt`: connects by a route, in at most so many seconds.
+    `broken`: the errors after which the next route is tried.
+    """
+    until = time.monotonic() + seconds
+    *others, last = routes(address)
+    for route in others:
+        # Another program may listen at such a path, and may never answer.
+        with contextlib.suppress(*broken):
+            return attempt(route, seconds / 2)
+    return attempt(last, max(0.001, until - time.monotonic()))
+
+
+def unreachable(address: ServerAddress, error: OSError) -> ServerUnreachableError:
     """Return the error for a connection that cannot be made or broke."""
     return ServerUnreachableError(
         f"{socket.gethostname()} has no connection to the parameter server at {address}:"

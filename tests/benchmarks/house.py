@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -133,7 +133,6 @@ def calls_of_a_commit() -> Calls:
     from distkeras_grid.parameter_server.messages import WindowCommit
     from distkeras_grid.parameter_server.service import Service
     from distkeras_grid.parameter_server.settings import BindAddress, ServerSettings
-    from distkeras_grid.parameter_server.transports import TcpTransport
     from distkeras_grid.spec import AlgorithmSpec, LayoutSpec, RuleSpec, RunSpec, ScheduleSpec
 
     calls = Calls()
@@ -146,8 +145,8 @@ def calls_of_a_commit() -> Calls:
     settings = ServerSettings(run="r", spec=spec, place=BindAddress("127.0.0.1", "127.0.0.1"))
     key = new_key()
     service = Service(settings, np.zeros(100, np.float32), key)
-    route = TcpTransport(service.address.host, service.address.port)
-    client = WorkerClient.connect(route, seat_key(key, 0), "r", 0, 0, 100, 10.0)
+    address = replace(service.address, unix_path=None)
+    client = WorkerClient.connect(address, seat_key(key, 0), "r", 0, 0, 100, 10.0)
     version = client.ready(1000).version
     payload, reply = np.ones(100, np.float32), np.zeros(100, np.float32)
     sys.setprofile(calls.see)

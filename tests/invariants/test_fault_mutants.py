@@ -20,7 +20,7 @@ from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.membership import Membership
-from distkeras_grid.parameter_server.messages import FetchCenter, Ready, ResumeReply, WindowCommit
+from distkeras_grid.parameter_server.messages import Done, FetchCenter, Ready, WindowCommit
 from distkeras_grid.parameter_server.retry_policy import RetryPolicy
 from distkeras_grid.parameter_server.run_monitor import RunMonitor
 from distkeras_grid.parameter_server.server_core import ServerCore
@@ -79,7 +79,7 @@ def forgets_who_was_asked(self, event, join=ServerCore._join):
 def remembers_what_was_sent(self, event, now):
     """A worker that connects again is taken to know the last reply."""
     self.members.resume(event.sender)
-    return [SendReply(event.sender, ResumeReply())]
+    return [SendReply(event.sender, Done())]
 
 
 def never_stale(self, arrival):

@@ -32,7 +32,6 @@ from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
 from distkeras_grid.spec import Outliers
 from tests.distkeras_grid.parameter_server.test_server_core import (
-    LONG,
     NUMBERS,
     ROWS,
     SEATS,
@@ -42,6 +41,7 @@ from tests.distkeras_grid.parameter_server.test_server_core import (
     MindMachine,
     RoundMachine,
     idle,
+    quick_and_long,
 )
 
 
@@ -271,9 +271,6 @@ def _rules(monkeypatch):
         monkeypatch.setitem(RULES, each.name, each)
 
 
-TestBreaking = pytest.mark.full(BreakingMachine.TestCase)
-TestBreaking.settings = LONG
-TestBreakingRounds = pytest.mark.full(BreakingRounds.TestCase)
-TestBreakingRounds.settings = LONG
-TestStopping = pytest.mark.full(StoppingMachine.TestCase)
-TestStopping.settings = LONG
+TestBreaking, TestMoreBreaking = quick_and_long(BreakingMachine)
+TestBreakingRounds, TestMoreBreakingRounds = quick_and_long(BreakingRounds)
+TestStopping, TestMoreStopping = quick_and_long(StoppingMachine)

@@ -33,6 +33,19 @@ SECTIONS = {
     PayloadKind.FILE: np.zeros(1, np.uint8),
 }
 
+COMMITTED = {
+    "sequence": 0,
+    "version": 0,
+    "epoch": 1,
+    "window": 0,
+    "steps": 2,
+    "samples": 64,
+    "loss": 0.5,
+    "metrics": {"accuracy": 0.5},
+    "started": 1.0,
+    "seconds": 0.25,
+}
+
 
 def examples():
     found = [
@@ -40,12 +53,10 @@ def examples():
         messages.DriverHello("run", SIZE, "0" * 64),
         messages.Challenge("1" * 64, "2" * 64),
         messages.Proof("3" * 64),
-        messages.WorkerWelcome(),
-        messages.DriverWelcome(),
         messages.Ready(10, 0.25),
         messages.Keepalive(),
         messages.Start(0, 0, 0, False, None, False),
-        messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
+        messages.WindowCommit(**COMMITTED),
         messages.CommitReply(1, False, 0.01),
         messages.WorkerEnd(),
         messages.WorkerError("ValueError", "zwölf"),
@@ -65,7 +76,6 @@ def examples():
         messages.FetchState(),
         messages.OptimizerState(),
         messages.Resume(),
-        messages.ResumeReply(),
         messages.PutWorkerState(3, 7),
         messages.GetWorkerState(),
         messages.WorkerStateReply(3, 7),
@@ -98,19 +108,6 @@ def encoded(sender, message, content=None):
     content = content or message.carries[0]
     section = SECTIONS[content].tobytes() if content in SECTIONS else b""
     return sender.send(message, len(section), content) + section
-
-
-@pytest.mark.parametrize("message", examples())
-def test_whole(message):
-    sender, receiver = ends(type(message))
-    data = encoded(sender, message)
-    assert receiver.receive(data) == [message]
-    assert receiver.state == sender.state
-    assert receiver.frame_size == len(data)
-    if PayloadKind.VECTOR in message.carries:
-        np.testing.assert_array_equal(receiver.vector, VECTOR)
-    if PayloadKind.WORKER_STATE in message.carries:
-        np.testing.assert_array_equal(receiver.received_state, KEPT)
 
 
 @pytest.mark.parametrize("size", [0, KEPT_LIMIT + 1, 2**60])
@@ -153,26 +150,53 @@ def sealed(sender, message):
     return head, b"".join(map(bytes, sender.sealed(memoryview(section))))
 
 
+def received(receiver, data, pieces=()):
+    """Let a receiver have its bytes in pieces, one by one at the end; return its messages.
+
+    It is within a frame until the last one.
+    """
+    got, pieces = [], [*pieces]
+    while data:
+        count = pieces.pop(0) if pieces else 1
+        got += receiver.receive(data[:count])
+        data = data[count:]
+        assert receiver.mid_frame == bool(data)
+        assert not (got and data)
+    return got
+
+
+@pytest.mark.parametrize("sealed_frames", [False, True])
 @pytest.mark.parametrize("message", examples())
-def test_what_follows_the_authentication_is_sealed(message):
-    sender, receiver = protected(type(message))
+def test_a_message_is_complete_with_its_last_byte(message, sealed_frames):
+    """After the authentication its fields and its section are sealed."""
+    sender, receiver = (protected if sealed_frames else ends)(type(message))
     head, section = sealed(sender, message)
-    plain = frames.encode(message, max(0, len(section) - SEAL_BYTES), message.carries[0])
-    assert len(head) == len(plain) + (0 if isinstance(message, AUTHENTICATION) else SEAL_BYTES)
-    data = head + section
-    got = [receiver.receive(data[i : i + 1]) for i in range(len(data))]
-    assert got == [[]] * (len(data) - 1) + [[message]]
-    assert receiver.frame_size == len(plain) + max(0, len(section) - SEAL_BYTES)
-    assert not receiver.mid_frame
+    content = message.carries[0]
+    size = SECTIONS[content].nbytes if content in SECTIONS else 0
+    plain = frames.encode(message, size, content)
+    seals = sealed_frames * (size > 0) + (sealed_frames and not isinstance(message, AUTHENTICATION))
+    assert len(head) + len(section) == len(plain) + size + seals * SEAL_BYTES
+    assert received(receiver, head + section) == [message]
+    assert receiver.state == sender.state
+    assert receiver.frame_size == len(plain) + size
+    if content is PayloadKind.VECTOR:
+        np.testing.assert_array_equal(receiver.vector, VECTOR)
+    if content is PayloadKind.WORKER_STATE:
+        np.testing.assert_array_equal(receiver.received_state, KEPT)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1), st.booleans())
+def test_any_pieces_give_the_same_message(pieces, sealed_frames):
+    commit = messages.WindowCommit(**COMMITTED)
+    sender, receiver = (protected if sealed_frames else ends)(type(commit))
+    assert received(receiver, b"".join(sealed(sender, commit)), pieces) == [commit]
+    np.testing.assert_array_equal(receiver.vector, VECTOR)
 
 
 @pytest.mark.parametrize(
     "message",
-    [
-        messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
-        messages.WorkerEnd(),
-        messages.OptimizerState(),
-    ],
+    [messages.WindowCommit(**COMMITTED), messages.WorkerEnd(), messages.OptimizerState()],
     ids=lambda message: type(message).__name__,
 )
 def test_no_byte_of_a_sealed_frame_may_be_another(message):
@@ -196,26 +220,6 @@ def test_a_frame_without_a_seal_is_not_taken_for_one_with_it():
     data = sender.send(messages.WorkerEnd())
     with pytest.raises(RemoteProtocolError):
         receiver.receive(data + bytes(SEAL_BYTES))
-
-
-@pytest.mark.parametrize("message", examples())
-def test_byte_by_byte(message):
-    sender, receiver = ends(type(message))
-    data = encoded(sender, message)
-    got = [receiver.receive(data[i : i + 1]) for i in range(len(data))]
-    assert got == [[]] * (len(data) - 1) + [[message]]
-
-
-@pytest.mark.parametrize("message", examples())
-def test_cut_short(message):
-    sender, receiver = ends(type(message))
-    data = encoded(sender, message)
-    for length in range(1, len(data)):
-        _, receiver = ends(type(message))
-        assert receiver.receive(data[:length]) == []
-        assert receiver.mid_frame
-    receiver.receive(data[length:])
-    assert not receiver.mid_frame
 
 
 @pytest.mark.parametrize("message", examples())
@@ -342,25 +346,20 @@ def test_memory_for_a_long_message_comes_with_its_bytes():
     assert receiver.receive(data) == [update]
 
 
+@pytest.mark.parametrize("length", [0, 4 * SIZE - 4, 4 * SIZE + 4, 2**60])
+def test_a_vector_in_lent_memory_has_the_length_of_the_others(length):
+    connection = ByteConnection(Endpoint.SERVER, SIZE)
+    connection.state, connection.vector = "running", np.zeros(SIZE, np.float32)
+    connection.lend(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32))
+    with pytest.raises(RemoteProtocolError):
+        connection.receive(told(COMMIT, PayloadKind.LENT, length))
+
+
 def test_a_vector_that_nobody_waits_for_is_refused():
     connection = ByteConnection(Endpoint.SERVER, SIZE)
     connection.state = "running"
     with pytest.raises(RemoteProtocolError, match="nobody waits for"):
         connection.receive(told(COMMIT, PayloadKind.VECTOR, 4 * SIZE))
-
-
-COMMITTED = {
-    "sequence": 0,
-    "version": 0,
-    "epoch": 1,
-    "window": 0,
-    "steps": 2,
-    "samples": 64,
-    "loss": 0.5,
-    "metrics": {"accuracy": 0.5},
-    "started": 1.0,
-    "seconds": 0.25,
-}
 
 
 def read(kind, fields):
@@ -394,50 +393,51 @@ def test_bad_fields_are_refused(body):
         read(messages.DriverHello, body)
 
 
+HANDED_OVER = {"version": 1}
+HELLO = {"run": "a", "seat": 0, "attempt": 3, "size": 8, "nonce": "0" * 64}
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("kind", "fields", "wrong"),
     [
-        {"samples": 2**62},
-        {"samples": -1},
-        {"steps": 2**62},
-        {"sequence": 2**62},
-        {"version": None},
-        {"metrics": {"accuracy": "0.5"}},
-        {"metrics": {"accuracy": None}},
-        {"metrics": {"accuracy": {}}},
-        {"metrics": {1: 0.5}},
-        {"metrics": {"a" * 201: 0.5}},
-        {"metrics": [0.5]},
-        {"loss": "nan"},
-        {"state": bytes(2**19 + 1)},
-        {"state": [1.0]},
-        {"sources": {"loss": 1}},
-        {"started": -1.0},
-        {"seconds": float("nan")},
-        {"seconds": float("inf")},
+        *(
+            (messages.WindowCommit, COMMITTED, wrong)
+            for wrong in (
+                {"samples": 2**62},
+                {"samples": -1},
+                {"steps": 2**62},
+                {"sequence": 2**62},
+                {"version": None},
+                {"metrics": {"accuracy": "0.5"}},
+                {"metrics": {"accuracy": None}},
+                {"metrics": {"accuracy": {}}},
+                {"metrics": {1: 0.5}},
+                {"metrics": {"a" * 201: 0.5}},
+                {"metrics": [0.5]},
+                {"loss": "nan"},
+                {"state": bytes(2**19 + 1)},
+                {"state": [1.0]},
+                {"sources": {"loss": 1}},
+                {"started": -1.0},
+                {"seconds": float("nan")},
+                {"seconds": float("inf")},
+            )
+        ),
+        *(
+            (messages.PutOptimizerState, HANDED_OVER, wrong)
+            for wrong in ({"version": 2**60}, {"version": -1}, {"parts": 2**40})
+        ),
+        *(
+            (messages.WorkerHello, HELLO, wrong)
+            for wrong in ({"attempt": 2**62}, {"seat": -1}, {"run": None})
+        ),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
-def test_a_commit_out_of_range_is_refused(wrong):
-    read(messages.WindowCommit, COMMITTED)
+def test_fields_out_of_range_are_refused(kind, fields, wrong):
+    read(kind, fields)
     with pytest.raises(RemoteProtocolError):
-        read(messages.WindowCommit, COMMITTED | wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"version": 2**60}, {"version": -1}, {"parts": 2**40}])
-def test_a_hand_over_out_of_range_is_refused(wrong):
-    told = {"version": 1}
-    assert read(messages.PutOptimizerState, told).version == 1
-    with pytest.raises(RemoteProtocolError):
-        read(messages.PutOptimizerState, told | wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"attempt": 2**62}, {"seat": -1}, {"run": None}])
-def test_a_hello_out_of_range_is_refused(wrong):
-    told = {"run": "a", "seat": 0, "attempt": 3, "size": 8, "nonce": "0" * 64}
-    assert read(messages.WorkerHello, told).attempt == 3
-    with pytest.raises(RemoteProtocolError):
-        read(messages.WorkerHello, told | wrong)
+        read(kind, fields | wrong)
 
 
 def test_a_loss_or_metric_that_is_not_finite_arrives_as_it_is():
@@ -469,27 +469,6 @@ def test_any_bytes_give_messages_or_a_protocol_error(data, state):
         connection.receive(header(length=20)[:6] + data)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 60), min_size=1))
-def test_any_pieces_give_the_same_messages(pieces):
-    client, server = (
-        ByteConnection(Endpoint.CLIENT, SIZE),
-        ByteConnection(Endpoint.SERVER, SIZE),
-    )
-    for end in (client, server):
-        end.state = "running"
-        end.vector = np.zeros(SIZE, np.float32)
-    commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25)
-    data = client.send(commit, VECTOR.nbytes, PayloadKind.VECTOR) + VECTOR.tobytes()
-    got = []
-    while data:
-        piece = pieces.pop(0) if pieces else len(data)
-        got += server.receive(data[:piece])
-        data = data[piece:]
-    assert got == [commit]
-    np.testing.assert_array_equal(server.vector, VECTOR)
-
-
 def test_too_long_a_message_is_not_sent():
     connection = ByteConnection(Endpoint.CLIENT, SIZE)
     with pytest.raises(LocalProtocolError, match="may have 1004 bytes"):
@@ -500,7 +479,7 @@ def test_too_long_a_message_is_not_sent():
 def test_a_vector_of_another_size_is_not_sent():
     connection = ByteConnection(Endpoint.CLIENT, SIZE)
     connection.state = "running"
-    commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
+    commit = messages.WindowCommit(**COMMITTED)
     with pytest.raises(LocalProtocolError, match="To be sent: vector of 8 bytes"):
         connection.send(commit, 8, PayloadKind.VECTOR)
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ParameterServerError, RefusedError
-from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY, MemorySnapshotStore
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
     Poll,
@@ -87,24 +86,6 @@ def test_a_commit_that_is_in_the_center_and_not_in_the_books_never_counts_twice(
     assert send(core, sessions[0], vector=np.full(SIZE, 0.5, np.float32).view(Full)) == []
     assert dismissed(send(core, sessions[1])) == dict.fromkeys(sessions, ParameterServerError)
     assert core.ledger.version == 0
-    check_broken(core, sessions, ParameterServerError, "failed with MemoryError: no room")
-
-
-class FullShelf(MemorySnapshotStore):
-    """A full disk, and memory that is full, too."""
-
-    def put(self, number, vector):  # noqa: ARG002
-        raise MemoryError("no room")
-
-
-def test_a_snapshot_for_which_there_is_no_room_ends_an_asynchronous_run():
-    """Before, its worker sent the commit again, and the driver waited for the snapshot."""
-    terms = {"epochs": 1, "snapshots_per_epoch": 12}
-    _, core, sessions = built(shelf=FullShelf(), **terms)
-    for number in range(IN_MEMORY):
-        send(core, sessions[0], number, version=number)
-    (action,) = send(core, sessions[0], IN_MEMORY, version=IN_MEMORY)
-    assert (action.to, type(action.error)) == (sessions[0], ParameterServerError)
     check_broken(core, sessions, ParameterServerError, "failed with MemoryError: no room")
 
 

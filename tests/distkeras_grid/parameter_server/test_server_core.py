@@ -24,7 +24,7 @@ from distkeras_grid.errors import (
     RefusedError,
 )
 from distkeras_grid.outliers import CommitStatistics, RunningStatistics, outlier
-from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY, MemorySnapshotStore
+from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY
 from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.gradient_log import MOST_STEPS, STEPS_BETWEEN_STATES
@@ -45,7 +45,6 @@ from distkeras_grid.parameter_server.messages import (
     PutWorkerState,
     Ready,
     Resume,
-    ResumeReply,
     Start,
     WindowCommit,
     WorkerEnd,
@@ -99,6 +98,13 @@ def commit_of(worker, **changes):
     told = {"sequence": worker.sequence, "version": worker.version, "window": window, "steps": 1}
     told |= {"epoch": 1 + epoch, "samples": 1, "loss": 0.5, "metrics": {}}
     return WindowCommit(**{**told, "started": 0, "seconds": 0, **changes})
+
+
+class CopyingShelf(dict):
+    """A shelf for snapshots in memory."""
+
+    def __setitem__(self, number, vector):
+        super().__setitem__(number, vector.copy())
 
 
 @dataclass
@@ -172,7 +178,7 @@ class MindMachine(RuleBasedStateMachine):
             snapshots_per_epoch=self.snapshots,
             **self.terms,
         )
-        self.shelf = MemorySnapshotStore()
+        self.shelf = CopyingShelf()
         self.core = ServerCore(self.spec, np.zeros(SIZE, np.float32), self.shelf)
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
@@ -336,7 +342,7 @@ class MindMachine(RuleBasedStateMachine):
                 self.say(worker.session, Resume())
             return
         (action,) = self.say(worker.session, Resume())
-        assert isinstance(action.message, ResumeReply)
+        assert action.message == Done()
         worker.status = "running"
 
     @precondition(lambda self: self.any("running"))
@@ -437,6 +443,8 @@ class MindMachine(RuleBasedStateMachine):
             ):
                 with pytest.raises(FencedError):
                     self.say(session, message, np.zeros(SIZE, np.float32))
+            # Its end takes nothing from the newer one.
+            assert self.core.handle(Disconnect(session), self.now) == []
 
     @rule(number=NUMBERS)
     def lose(self, number):
@@ -927,8 +935,11 @@ class StepsMachine(RoundMachine):
                 self.wanted.discard(number)
 
     def hand_over_weights(self, worker, sent):
-        (answer,) = self.say(worker.session, sent, self.weights_of(sent.version))
+        buffer = self.weights_of(sent.version)
+        (answer,) = self.say(worker.session, sent, buffer)
         assert (answer.to, answer.message) == (worker.session, Done())
+        # The next message of this connection is received into it.
+        buffer[:] = 77
 
     def weights_of(self, version):
         return np.full(SIZE, version / 4, np.float32)
@@ -1082,20 +1093,24 @@ LONG = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestDynamicRate = pytest.mark.full(MindMachine.TestCase)
-TestDynamicRate.settings = LONG
-TestSnapshots = pytest.mark.full(SnapshotMachine.TestCase)
-TestSnapshots.settings = LONG
-TestCompressed = pytest.mark.full(CompressedMachine.TestCase)
-TestCompressed.settings = LONG
-TestRounds = RoundMachine.TestCase
-TestRounds.settings = LONG
-TestSteps = pytest.mark.full(StepsMachine.TestCase)
-TestSteps.settings = LONG
-TestJudged = pytest.mark.full(JudgedMachine.TestCase)
-TestJudged.settings = LONG
-TestJudgedRounds = pytest.mark.full(JudgedRounds.TestCase)
-TestJudgedRounds.settings = LONG
+
+
+def quick_and_long(machine):
+    """Return a machine's test with a few examples, and one with many for the complete tests."""
+    quick, more = (
+        type(machine.__name__, (machine.TestCase,), {"settings": settings(LONG, max_examples=most)})
+        for most in (12, 100)
+    )
+    return quick, pytest.mark.full(more)
+
+
+TestDynamicRate, TestMoreDynamicRate = quick_and_long(MindMachine)
+TestSnapshots, TestMoreSnapshots = quick_and_long(SnapshotMachine)
+TestCompressed, TestMoreCompressed = quick_and_long(CompressedMachine)
+TestRounds, TestMoreRounds = quick_and_long(RoundMachine)
+TestSteps, TestMoreSteps = quick_and_long(StepsMachine)
+TestJudged, TestMoreJudged = quick_and_long(JudgedMachine)
+TestJudgedRounds, TestMoreJudgedRounds = quick_and_long(JudgedRounds)
 
 
 def vectors_in(core):
@@ -1131,23 +1146,6 @@ def started(core, workers=2, rows=ROWS):
     return sessions
 
 
-def test_a_run_that_begins_without_a_worker_takes_it_when_it_comes():
-    spec = make_spec(workers=3, trainable_size=SIZE, rows=3 * ROWS)
-    core = ServerCore(spec, np.zeros(SIZE, np.float32))
-
-    def come(seat):
-        session = core.handle(JoinRequest(seat, 0), 0.0)[0].session
-        ready = ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
-        return core.handle(ready, 0.0)
-
-    assert come(0) == come(1) == []
-    answer, *starts = core.handle(ReceivedMessage(DRIVER, Command(None, None, begin=True)), 1.0)
-    assert answer.to == DRIVER
-    assert [(s.to.seat, type(s.message)) for s in starts] == [(0, Start), (1, Start)]
-    (late,) = come(2)
-    assert isinstance(late.message, Start)
-
-
 def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
     spec = make_spec(workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS)
     core = ServerCore(spec, np.zeros(SIZE, np.float32))
@@ -1169,71 +1167,6 @@ def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
     core.handle(JoinRequest(0, 1), 2.0)
     told, _ = seat(moment)
     assert (told.attempt, told.doing, told.beats, told.host) == (1, "", 0, "")
-
-
-def test_the_last_ones_of_a_quorum_do_not_wait_for_who_never_comes_back():
-    spec = make_spec(workers=5, rule="averaging", trainable_size=SIZE, rows=5 * ROWS, quorum=0.8)
-    core = ServerCore(spec, np.zeros(SIZE, np.float32))
-    sessions = started(core, 5)
-    core.handle(Disconnect(sessions[4]), 1.0)
-    for session in sessions[:3]:
-        core.handle(ReceivedMessage(session, WorkerEnd()), 1.0)
-    commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-    (reply,) = core.handle(ReceivedMessage(sessions[3], commit, np.ones(SIZE, np.float32)), 1.0)
-    assert isinstance(reply.message, CommitReply)
-
-
-def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
-    """Neither its place at the start nor its commit in a round."""
-    spec = make_spec(workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS)
-    core = ServerCore(spec, np.zeros(SIZE, np.float32))
-
-    def join():
-        return core.handle(JoinRequest(0, 0), 0.0)[0].session
-
-    def ready(session):
-        return core.handle(
-            ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0
-        )
-
-    def commit(session, sequence):
-        sent = WindowCommit(sequence, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-        return core.handle(ReceivedMessage(session, sent, np.ones(SIZE, np.float32)), 0.0)
-
-    old, newer = join(), join()
-    assert ready(newer) == []
-    assert core.handle(Disconnect(old), 0.0) == []
-    second = core.handle(JoinRequest(1, 0), 0.0)[0].session
-    assert [action.to for action in ready(second)] == [newer, second]
-    newest = join()
-    core.handle(ReceivedMessage(newest, Resume()), 0.0)
-    assert commit(newest, 0) == []
-    assert core.handle(Disconnect(newer), 0.0) == []
-    assert [action.to for action in commit(second, 0)] == [newest, second]
-
-
-def test_a_snapshot_is_the_center_at_the_commit_that_makes_it_due():
-    spec = make_spec(workers=2, trainable_size=SIZE, rows=8, epochs=1, snapshots_per_epoch=2)
-    core = ServerCore(spec, np.zeros(SIZE, np.float32))
-    sessions = started(core, rows=4)
-    for number in range(4):
-        sent = WindowCommit(number // 2, number, 1, number // 2, 1, 2, 0.5, {}, 0, 0)
-        vector = np.ones(SIZE, np.float32)
-        core.handle(ReceivedMessage(sessions[number % 2], sent, vector, 10, size_of(vector)), 0.0)
-    for snapshot, center in ((1, 2), (2, 4)):
-        (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(snapshot, 0)), 0.0)
-        np.testing.assert_array_equal(told.vector, center)
-
-
-def test_the_driver_is_told_why_a_worker_may_not_start():
-    spec = make_spec(workers=1, trainable_size=SIZE, rows=ROWS)
-    core = ServerCore(spec, np.zeros(SIZE, np.float32))
-    session = core.handle(JoinRequest(0, 0), 0.0)[0].session
-    with pytest.raises(RefusedError):
-        core.handle(ReceivedMessage(session, Ready(ROWS + 1, 0.1), np.empty(SIZE, np.float32)), 0.0)
-    (told,) = core.handle(ReceivedMessage(DRIVER, Poll(0)), 0.0)
-    failed = [event for event in told.message.events if event.status == "failed"]
-    assert [(event.worker, event.error) for event in failed] == [(0, "RefusedError")]
 
 
 def judged(rule="downpour", workers=2, outliers=None, on_nonfinite="stop", **terms):
@@ -1377,34 +1310,20 @@ def test_a_checkpoint_has_what_was_seen():
     assert len(events(again, SkippedRecord)) == 1
 
 
-def no_centers(center):
-    center["centers"] = []
+#: What may be wrong with a saved center.
+DAMAGES = {
+    "no centers": lambda center: center.update(centers=[]),
+    "no workers": lambda center: center.update(own=[]),
+    "another type": lambda center: center.update(
+        centers=[each.astype(np.int8) for each in center["centers"]]
+    ),
+    "another size": lambda center: center.update(centers=[each[1:] for each in center["centers"]]),
+    "not finite": lambda center: center["centers"][0].fill(np.nan),
+    "not finite of a worker": lambda center: center["own"][0][0].fill(np.inf),
+}
 
 
-def another_type(center):
-    center["centers"] = [each.astype(np.int8) for each in center["centers"]]
-
-
-def another_size(center):
-    center["centers"] = [each[1:] for each in center["centers"]]
-
-
-def not_finite(center):
-    center["centers"][0][-1] = np.nan
-
-
-def not_finite_of_a_worker(center):
-    center["own"][0][0][0] = np.inf
-
-
-def no_workers(center):
-    center["own"] = []
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [no_centers, another_type, another_size, not_finite, not_finite_of_a_worker, no_workers],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_saved_center_that_cannot_be_is_refused(damage):
     spec, core = judged("energy_matching", workers=1)
     started(core, 1)
@@ -1412,20 +1331,12 @@ def test_a_saved_center_that_cannot_be_is_refused(damage):
     (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 1.0)
     tree = unpack(pack(part.tree))
     ServerCore.resumed(spec, [pack(tree)])
-    damage(tree["center"])
+    DAMAGES[damage](tree["center"])
     with pytest.raises(DataError):
         ServerCore.resumed(spec, [pack(tree)])
-
-
-def test_a_saved_center_without_workers_is_not_dealt_anew():
-    _, core = judged(workers=1)
-    started(core, 1)
-    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 1.0)
-    tree = unpack(pack(part.tree))
-    tree["center"]["own"] = []
-    with pytest.raises(DataError):
-        repartition(pack(tree), 2)
+    if damage == "no workers":
+        with pytest.raises(DataError):
+            repartition(pack(tree), 2)
 
 
 def test_members_that_begin_with_weights_of_their_own_are_no_outliers():

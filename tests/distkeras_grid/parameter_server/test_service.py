@@ -19,7 +19,6 @@ from distkeras_grid.errors import (
     ConfigurationError,
     FencedError,
     GridError,
-    ParameterServerError,
     RefusedError,
     ServerUnreachableError,
 )
@@ -37,12 +36,12 @@ from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import (
     Challenge,
     Close,
+    Done,
     Endpoint,
     Message,
     PayloadKind,
     Proof,
     WorkerHello,
-    WorkerWelcome,
 )
 from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.weights import empty_vector
@@ -166,7 +165,7 @@ def test_a_replay_is_refused_though_its_nonce_is_forgotten(serve, monkeypatch):
         own = seat_key(bench.key, 0)
         proof = Proof(prove(own, Endpoint.CLIENT, hello, channel.receive(5).nonce))
         channel.send(proof)
-        assert isinstance(channel.receive(5), WorkerWelcome)
+        assert isinstance(channel.receive(5), Done)
     with raw_channel(bench) as channel:
         channel.send(hello)
         assert isinstance(channel.receive(5), Challenge)
@@ -228,21 +227,6 @@ def test_a_cut_commit_folds_nothing(serve, tools):
     assert driver.poll(5).version == 0
 
 
-@pytest.mark.parametrize("wrong", [-4, 4])
-def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
-    bench = serve()
-    client = bench.started()
-    connection = client._session.channel.connection
-    # Its vectors go through the socket.
-    connection.stop_lending()
-    connection._size += wrong // 4
-    connection.vector = None
-    payload = np.zeros(client.vector.size + wrong // 4, np.float32)
-    with pytest.raises(ParameterServerError, match=f"Announced: vector of {payload.nbytes} bytes"):
-        client._session.ask(tools.commit(0), Message, payload)
-    assert_alive(bench, tools, 0)
-
-
 @pytest.mark.parametrize(
     "payload", [np.zeros(8), np.zeros(7, np.float32), np.zeros((8, 2), np.float32)[:, 0]]
 )
@@ -266,14 +250,6 @@ def test_nan_is_refused_and_the_worker_may_say_so(serve, tools, value):
     assert failure.error == "NonFiniteLossError"
 
 
-def test_a_retry_after_a_lost_reply_counts_once(serve, tools):
-    bench = serve()
-    tools.exchange(bench.started(), tools.commit(0))
-    answer, value = tools.exchange(bench.started(), tools.commit(0))
-    assert (answer.version, value) == (1, 1)
-    assert_alive(bench, tools, 1)
-
-
 def test_a_newer_attempt_fences_the_older(serve, tools):
     bench = serve()
     old = bench.started(attempt=3)
@@ -290,35 +266,6 @@ def test_a_newer_attempt_fences_the_older(serve, tools):
     assert_alive(bench, tools, 2)
 
 
-def test_sequential_replies_are_empty(serve, tools):
-    bench = serve(rule={"name": "sequential", "parameters": {}})
-    _, value = tools.exchange(bench.started(), tools.commit(0), value=5)
-    assert value == -77
-    (event,) = [e for e in bench.driver().poll(5).events if isinstance(e, WindowRecord)]
-    assert event.bytes_down < 200
-    np.testing.assert_array_equal(bench.driver().center(), 5)
-
-
-def test_all_start_together(serve, tools):
-    bench = serve(seats=3, rows=3)
-    clients = [bench.worker(seat) for seat in range(3)]
-    starts = tools.in_threads(*(lambda c=client: c.ready(1) for client in clients))
-    assert [start.version for start in starts] == [0, 0, 0]
-
-
-def test_stop_opens_the_start(serve, tools):
-    bench = serve(seats=2)
-    client = bench.worker()
-    driver = bench.driver()
-    results = []
-    thread = threading.Thread(target=lambda: results.append(client.ready(50)))
-    thread.start()
-    tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
-    driver.command(stop=True)
-    thread.join(5)
-    assert results[0].stop
-
-
 def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
     bench = serve(seats=2)
@@ -333,13 +280,6 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     client._session.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
     thread.join(5)
-
-
-def test_wrong_rows_reach_worker_and_driver(serve):
-    bench = serve()
-    with pytest.raises(RefusedError, match=r"\b100 .*\b99 "):
-        bench.worker().ready(99)
-    assert failures(bench)
 
 
 def test_a_failure_that_nobody_hears_raises_nothing(serve, tools):
@@ -376,21 +316,6 @@ def lose_reply(client):
     stream.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(serve, tools):
-    bench = serve()
-    client = bench.started()
-    send = client._session.channel.send
-
-    def send_and_break(message, *sections):
-        send(message, *sections)
-        lose_reply(client)
-
-    client._session.channel.send = send_and_break
-    answer, value = tools.exchange(client, tools.commit(0))
-    assert (answer.version, value) == (1, 1)
-    assert_alive(bench, tools, 1)
-
-
 def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, tools, monkeypatch):
     """Nothing that came from the lost reply is taken for known on the new connection."""
     bench = serve(compression="dgc", seats=2)
@@ -425,21 +350,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     assert set(sent) == {sent[0]}
 
 
-@pytest.mark.full
-def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
-    bench = serve()
-    client = bench.started()
-    monkeypatch.setattr("distkeras_grid.parameter_server.client.RECONNECT_SECONDS", 0.2)
-    bench.service.close()
-    client._session.channel._stream._socket.shutdown(socket.SHUT_RDWR)
-    with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):
-        tools.exchange(client, tools.commit(0))
-
-
 # Rounds
-
-
-AVERAGING = {"name": "averaging", "parameters": {}}
 
 
 def both_started(bench, tools, rows=(50, 50), **how):
@@ -447,56 +358,6 @@ def both_started(bench, tools, rows=(50, 50), **how):
     pairs = zip(clients, rows, strict=True)
     tools.in_threads(*(lambda c=client, r=count: c.ready(r) for client, count in pairs))
     return clients
-
-
-def test_a_round_is_the_mean(serve, tools):
-    bench = serve(seats=2, rule=AVERAGING)
-    clients = both_started(bench, tools)
-    answers = tools.in_threads(
-        lambda: tools.exchange(clients[0], tools.commit(0, samples=3), 1),
-        lambda: tools.exchange(clients[1], tools.commit(0, samples=1), 5),
-    )
-    assert [(answer.version, value) for answer, value in answers] == [(1, 2), (1, 2)]
-
-
-def test_who_has_finished_leaves_the_rounds(serve, tools):
-    bench = serve(seats=2, rule=AVERAGING)
-    clients = both_started(bench, tools)
-    driver = bench.driver()
-    results = []
-    thread = threading.Thread(
-        target=lambda: results.append(tools.exchange(clients[0], tools.commit(0), 7))
-    )
-    thread.start()
-    tools.wait_until(lambda: len(bench.service._coordinator._core._waiters.round) == 1)
-    clients[1].finish()
-    thread.join(5)
-    assert results[0][1] == 7
-    assert tools.exchange(clients[0], tools.commit(1), 8)[1] == 8
-    assert driver.poll(5).version == 2
-
-
-def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
-    bench = serve(seats=2, rule=AVERAGING)
-    clients = both_started(bench, tools)
-    commits = []
-    thread = threading.Thread(
-        target=lambda: commits.extend(
-            tools.in_threads(lambda: tools.exchange(clients[0], tools.commit(0), 100))
-        )
-    )
-    thread.start()
-    tools.wait_until(lambda: len(bench.service._coordinator._core._waiters.round) == 1)
-    newer = bench.worker(0, attempt=1)
-    thread.join(5)
-    assert isinstance(commits[0], FencedError)
-    assert newer.ready(50).next_sequence == 0
-    answers = tools.in_threads(
-        lambda: tools.exchange(newer, tools.commit(0), 1),
-        lambda: tools.exchange(clients[1], tools.commit(0), 3),
-    )
-    assert [value for _, value in answers] == [2, 2]
-    assert bench.driver().poll(5).samples_folded == 2
 
 
 def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve, tools):
@@ -538,35 +399,6 @@ def test_the_driver_is_told_only_of_seats_that_have_changed(serve):
 
 
 # The driver
-
-
-@pytest.mark.parametrize(("per_epoch", "expected"), [(1, [4, 8]), (2, [2, 4, 6, 8])])
-def test_snapshots_are_the_center_when_they_are_due_and_given_once(
-    serve, tools, per_epoch, expected
-):
-    bench = serve(rows=4, epochs=2, snapshots_per_epoch=per_epoch)
-    client = bench.started(rows=4)
-    for sequence in range(8):
-        epoch, window = divmod(sequence, 4)
-        tools.exchange(client, tools.commit(sequence, epoch=1 + epoch, window=window))
-    driver = bench.driver()
-    for snapshot, value in enumerate(expected, 1):
-        np.testing.assert_array_equal(driver.center(snapshot), value)
-    with pytest.raises(RefusedError):
-        driver.center(1)
-    np.testing.assert_array_equal(driver.center(), 8)
-
-
-def test_commands_reach_the_workers(serve, tools):
-    bench = serve()
-    client, driver = bench.started(), bench.driver()
-    driver.command(learning_rate=0.25)
-    assert tools.exchange(client, tools.commit(0))[0].learning_rate == 0.25
-    driver.command(stop=True)
-    assert tools.exchange(client, tools.commit(1))[0].stop
-    with pytest.raises(RefusedError):
-        driver.command(learning_rate=-1)
-    assert driver.poll(5).version == 2
 
 
 def test_a_worker_at_the_end_of_an_epoch_and_its_driver_wait_for_each_other_only(serve, tools):
@@ -621,32 +453,6 @@ def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
         channel._stream._socket.sendall(b"DKGP")
         channel._stream._socket.settimeout(5)
         assert channel._stream._socket.recv(100) == b""
-
-
-def test_a_thread_that_cannot_start_costs_one_connection_and_no_more(serve, monkeypatch):
-    bench = serve()
-    start, failed = threading.Thread.start, []
-
-    def fail_once(self):
-        if not failed and "_serve" in repr(self._target):
-            failed.append(self)
-            raise RuntimeError("can't start new thread")
-        start(self)
-
-    monkeypatch.setattr(threading.Thread, "start", fail_once)
-    assert bench.worker().seat == 0
-    assert failed
-
-
-def test_more_connections_than_allowed_are_turned_away(serve, monkeypatch):
-    monkeypatch.setattr(service, "SPARE_CONNECTIONS", 0)
-    bench = serve()  # one seat: two connections
-    kept = [raw_channel(bench), raw_channel(bench)]
-    with raw_channel(bench) as channel:
-        channel._stream._socket.settimeout(5)
-        assert channel._stream._socket.recv(100) == b""
-    for other in kept:
-        other.close()
 
 
 def test_the_vector_of_a_lost_connection_goes_with_it(serve, tools, monkeypatch):

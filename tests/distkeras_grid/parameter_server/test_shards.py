@@ -1,6 +1,7 @@
 """How a vector is cut, and what several servers tell together."""
 
-from itertools import pairwise
+from collections import Counter
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pytest
@@ -73,113 +74,89 @@ def test_the_servers_of_a_run_have_names_and_ports_of_their_own():
     assert {shard_settings(free, shard).place.port for shard in cut(free.spec.layout, 3)} == {0}
 
 
-def window(number, worker=0, up=10, down=20, samples=1):
-    return WindowRecord(
-        *(worker, 0, 1, number, 1, samples, 0.5, {}, 0.0, 0.1, 0, up, down, float(number), 1)
-    )
-
-
 def update(*events, folded=0):
     return CenterUpdate(version=7, samples_folded=folded, seats=(), events=events)
 
 
-def numbers(found):
-    return [(e.worker, e.window) for e in found.events if isinstance(e, WindowRecord)]
+def events_of(server, order):
+    """Return what a server tells that folds windows of workers in this order: three are an epoch.
+
+    The bytes of a window are another number on each server.
+    """
+    told, counts = [], Counter()
+    for number, worker in enumerate(order, 1):
+        up, down, place = 10**server, 2 * 10**server, counts[worker]
+        told.append(
+            WindowRecord(
+                *(worker, 0, 1, place, 1, 1, 0.5, {}, 0.0, 0.1, 0, up, down, float(number), number)
+            )
+        )
+        counts[worker] += 1
+        if number % 3 == 0:
+            told.append(EpochEnded(number // 3, number, number, 0.0))
+    return told
 
 
-def join(joined, told):
-    """Let it hear the updates of each server, and return what is due."""
-    for number, updates in enumerate(told):
-        for each in updates:
-            joined.add(number, each)
-    return joined.due()
+def place_of(event):
+    return (event.worker, event.window) if isinstance(event, WindowRecord) else None
 
 
-class TestJoined:
-    def test_a_window_is_told_once_all_servers_have_folded_it_with_the_bytes_of_all(self):
-        joined = EventMerger(3)
-        first = join(joined, [[update(window(0))], [update(window(0))], [update()]])
-        assert first.events == ()
-        (then,) = join(joined, [[update()], [update()], [update(window(0, up=1, down=2))]]).events
-        assert (then.bytes_up, then.bytes_down) == (21, 42)
-        assert join(joined, [[update()], [update()], [update()]]).events == ()
+@given(st.data())
+def test_several_servers_tell_what_the_first_one_tells_once_all_have_folded_it(data):
+    """In whatever order each folds, and however far it was when the run went on."""
+    servers, workers = 3, [0, 0, 0, 1, 1, 1]
+    streams = [events_of(server, data.draw(st.permutations(workers))) for server in range(servers)]
+    # Windows that the other servers had folded before are told by the first one only.
+    ahead = [{n: data.draw(st.integers(0, 2)) for n in (0, 1)} for _ in range(1, servers)]
+    for stream, had in zip(streams[1:], ahead, strict=True):
+        stream[:] = [
+            e for e in stream if not (isinstance(e, WindowRecord) and e.window < had[e.worker])
+        ]
+    joined, heard, told = EventMerger(servers, ahead), [[] for _ in streams], []
+    for server in range(servers):
+        joined.add(server, update())
+    steps = data.draw(st.lists(st.tuples(st.integers(0, servers - 1), st.integers(0, 3))))
+    for server, count in [*steps, *((server, 10) for server in range(servers))]:
+        news, streams[server] = streams[server][:count], streams[server][count:]
+        heard[server] += news
+        joined.add(server, update(*news, folded=len(heard[server])))
+        found = joined.due()
+        assert (found.version, found.samples_folded) == (7, min(map(len, heard)))
+        told += found.events
 
-    def test_the_order_is_that_of_the_first_server(self):
-        joined = EventMerger(2)
-        a, b = window(0, worker=0), window(0, worker=1)
-        assert numbers(join(joined, [[update(a, b)], [update(b)]])) == []
-        assert numbers(join(joined, [[update()], [update(a)]])) == [(0, 0), (1, 0)]
+        def folded(event, heard=heard):
+            return all(
+                event.window < had[event.worker] or place_of(event) in map(place_of, other)
+                for other, had in zip(heard[1:], ahead, strict=True)
+            )
 
-    def test_an_epoch_ends_after_its_windows_on_all_servers(self):
-        joined = EventMerger(2)
-        ended = EpochEnded(1, 1, 1, 0.0)
-        assert join(joined, [[update(window(0), ended)], [update()]]).events == ()
-        *windows, last = join(joined, [[update()], [update(window(0), ended)]]).events
-        assert (len(windows), last) == (1, ended)
+        due = list(takewhile(lambda e: isinstance(e, EpochEnded) or folded(e), heard[0]))
+        assert list(map(place_of, told)) == list(map(place_of, due))
+        assert joined.waits == (len(due) < len(heard[0]))
+        ended = {sum(isinstance(event, EpochEnded) for event in each) for each in heard}
+        assert joined.same_epoch == (len(ended) == 1)
+    for event in told:
+        if isinstance(event, WindowRecord):
+            up = 1 + sum(
+                10**server * (event.window >= had[event.worker])
+                for server, had in enumerate(ahead, 1)
+            )
+            assert (event.bytes_up, event.bytes_down) == (up, 2 * up)
+    assert len(told) == len(heard[0])
 
-    def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come(self):
-        joined = EventMerger(2)
-        lost, failed = WorkerRecord(0, 0, "lost"), WorkerRecord(1, 0, "failed", error="DataError")
-        found = join(joined, [[update(window(0), lost)], [update(lost, failed)]])
-        assert found.events == (lost, failed)
 
-    def test_what_every_server_has_folded_counts(self):
-        found = join(EventMerger(2), [[update(folded=5)], [update(folded=2), update(folded=4)]])
-        assert (found.version, found.samples_folded) == (7, 4)
-
-    @given(st.permutations(range(6)), st.permutations(range(6)), st.lists(st.integers(0, 3)))
-    def test_each_window_is_told_once_in_whatever_order_servers_fold(self, mine, theirs, steps):
-        joined = EventMerger(2)
-        left = [[window(number) for number in order] for order in (mine, theirs)]
-        told = []
-        # The second server may be ahead of the first one, or behind it.
-        for number, step in enumerate([*steps, 6, 6]):
-            now = [[update()], [update()]]
-            side = left[number % 2]
-            now[number % 2] = [update(*(side.pop(0) for _ in range(min(step, len(side)))))]
-            told += numbers(join(joined, now))
-        assert told == [(0, number) for number in mine]
-
-    def test_windows_that_a_server_had_before_the_run_went_on_come_again_from_the_first_only(self):
-        joined = EventMerger(2, [{0: 2, 1: 0}])
-        found = join(joined, [[update(*map(window, range(3)))], [update()]])
-        assert numbers(found) == [(0, 0), (0, 1)]
-        assert (found.events[0].bytes_up, found.events[0].bytes_down) == (10, 20)
-        assert joined.waits
-        assert numbers(join(joined, [[update()], [update(window(2))]])) == [(0, 2)]
-        assert not joined.waits
-        # Another worker's windows do not come again.
-        assert numbers(join(joined, [[update(window(0, worker=1))], [update()]])) == []
-
-    def test_what_was_heard_of_a_server_is_told_next(self):
-        joined = EventMerger(2)
-        failed = WorkerRecord(1, 0, "failed", error="DataError")
-        joined.add(1, update(window(0), failed))
-        assert join(joined, [[update(window(0))], [update()]]).events[0] == failed
-        assert not joined.waits
-        assert joined.failed == {1}
-
-    def test_what_was_heard_of_the_first_server_waits_for_the_others(self):
-        """The driver may be interrupted in between."""
-        joined = EventMerger(2)
-        joined.add(0, update(window(0), folded=1))
-        joined.add(1, update(window(0), folded=1))
-        joined.add(0, update(window(1), folded=2))
-        found = join(joined, [[update(folded=2)], [update(window(1), folded=2)]])
-        assert (numbers(found), found.samples_folded) == ([(0, 0), (0, 1)], 2)
-
-    def test_epochs_are_compared(self):
-        joined, ended = EventMerger(3), EpochEnded(1, 1, 1, 0.0)
-        assert joined.same_epoch
-        join(joined, [[update(ended)], [update(ended)], [update()]])
-        assert not joined.same_epoch
-        joined.add(2, update(ended))
-        assert joined.same_epoch
+def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come():
+    joined, (first, *_) = EventMerger(2), events_of(0, [0])
+    lost, failed = WorkerRecord(0, 0, "lost"), WorkerRecord(1, 0, "failed", error="DataError")
+    joined.add(0, update(first, lost))
+    joined.add(1, update(lost, failed))
+    assert joined.due().events == (lost, failed)
+    assert joined.failed == {1}
 
 
 def ledger(*sequences, epochs=0):
-    seats = [SavedSeat(4, "", sequence, sequence, 0) for sequence in sequences]
-    return SavedLedger(sum(sequences), sum(sequences), 0, False, None, epochs, False, seats)
+    seats = [SavedSeat(4, "", sequence, sequence, 0, 1) for sequence in sequences]
+    return SavedLedger(sum(sequences), sum(sequences), 0, False, None, epochs, False, seats, [], [])
 
 
 def test_servers_of_a_checkpoint_are_as_far_as_the_first_or_further():

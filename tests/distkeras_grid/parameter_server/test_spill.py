@@ -47,25 +47,25 @@ def test_a_shelf_gives_back_what_was_put_there_from_one_file(tmp_path, monkeypat
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before, shelf = open_files(), FileSnapshotStore()
     for number in range(50):
-        shelf.put(number, numbers(number))
+        shelf[number] = numbers(number)
     assert not list(tmp_path.iterdir())
     assert open_files() == before + 1
     for number in range(0, 50, 2):
-        shelf.drop(number)
+        del shelf[number]
     # What is dropped leaves its place to others.
     for number in range(50, 75):
-        shelf.put(number, numbers(number))
+        shelf[number] = numbers(number)
     assert os.fstat(shelf._file).st_size == 50 * numbers(0).nbytes
     for number in [*range(1, 50, 2), *range(50, 75)]:
-        np.testing.assert_array_equal(shelf.get(number), numbers(number))
+        np.testing.assert_array_equal(shelf[number], numbers(number))
     for number in [*range(1, 50, 2), *range(50, 75)]:
-        shelf.drop(number)
-    shelf.put(0, numbers(0))
+        del shelf[number]
+    shelf[0] = numbers(0)
     assert os.fstat(shelf._file).st_size == 50 * numbers(0).nbytes
     shelf.close()
     assert open_files() == before
-    shelf.put(1, numbers(1))
-    np.testing.assert_array_equal(shelf.get(1), numbers(1))
+    shelf[1] = numbers(1)
+    np.testing.assert_array_equal(shelf[1], numbers(1))
     assert open_files() == before
 
 
@@ -74,8 +74,8 @@ def test_a_shelf_writes_and_reads_in_as_many_parts_as_the_system_makes_of_it(mon
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:3], at))
     monkeypatch.setattr(os, "preadv", lambda file, into, at: read(file, [into[0][:3]], at))
     with closing(FileSnapshotStore()) as shelf:
-        shelf.put(1, numbers(1))
-        np.testing.assert_array_equal(shelf.get(1), numbers(1))
+        shelf[1] = numbers(1)
+        np.testing.assert_array_equal(shelf[1], numbers(1))
 
 
 @pytest.mark.promise(
@@ -85,17 +85,18 @@ def test_a_shelf_writes_and_reads_in_as_many_parts_as_the_system_makes_of_it(mon
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_snapshot_without_room_on_disk_is_held_in_memory(monkeypatch, code):
     shelf = FileSnapshotStore()
-    shelf.put(1, numbers(1))
+    shelf[1] = numbers(1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full_disk(code))
         with pytest.warns(RuntimeWarning):
-            shelf.put(2, numbers(2))
-    shelf.put(3, numbers(3))
+            shelf[2] = numbers(2)
+    shelf[3] = numbers(3)
     for number in (1, 2, 3):
-        np.testing.assert_array_equal(shelf.get(number), numbers(number))
-        shelf.drop(number)
+        np.testing.assert_array_equal(shelf[number], numbers(number))
+        del shelf[number]
     with pytest.raises(KeyError):
-        shelf.get(2)
+        shelf[2]
+    assert not shelf
     shelf.close()
 
 

@@ -1,7 +1,4 @@
-"""What every transport must do: one contract, run on TCP, on a Unix socket and in memory.
-
-A run on a Unix socket has its vectors in shared memory.
-"""
+"""What every transport must do: one contract, run on TCP and on a Unix socket."""
 
 from __future__ import annotations
 
@@ -22,19 +19,14 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import RemoteProtocolError
-from distkeras_grid.parameter_server import transports
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
-from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import (
     Endpoint,
     PayloadKind,
     Rejection,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.transports import (
     Listener,
     SocketAcceptor,
@@ -44,7 +36,6 @@ from distkeras_grid.parameter_server.transports import (
     listen,
     routes,
 )
-from tests.memory_streams import InProcess
 
 SIZE = 100_000
 VECTOR = np.arange(SIZE, dtype=np.float32)
@@ -63,29 +54,37 @@ def unix(tmp_path):
     return UnixTransport(path), SocketAcceptor(listening)
 
 
-def memory(tmp_path):
-    both = InProcess()
-    return both, both
+def without_unix_sockets(name):
+    """Return a method of sockets that fails for Unix sockets, as in some sandboxes."""
+
+    def forbidden(self, address):
+        if self.family == socket.AF_UNIX:
+            raise OSError(errno.EPERM, "not permitted")
+        return getattr(_socket.socket, name)(self, address)
+
+    return forbidden
 
 
-SHARES = "shared memory" if sys.platform == "linux" else "unix socket"
-TRANSPORTS = {tcp: "tcp", unix: SHARES, memory: ""}
-
-
-def no_unix_sockets(self, address):
-    if self.family == socket.AF_UNIX:
-        raise OSError(errno.EPERM, "not permitted")
-    return _socket.socket.bind(self, address)
-
-
-def test_where_there_are_no_unix_sockets_a_server_listens_by_tcp(serve, tools, monkeypatch):
-    """On file systems without them, and in some sandboxes."""
-    monkeypatch.setattr(socket.socket, "bind", no_unix_sockets)
+@pytest.mark.parametrize(
+    "case", ["the server cannot bind", "the worker cannot connect", "nobody listens", "a stranger"]
+)
+def test_where_no_unix_socket_leads_to_the_server_a_worker_takes_tcp(
+    serve, tools, monkeypatch, case
+):
+    if case == "the server cannot bind":
+        monkeypatch.setattr(socket.socket, "bind", without_unix_sockets("bind"))
     bench = serve()
-    assert bench.address.unix_path is None
-    client = bench.started()
+    path = {
+        "nobody listens": "\0nobody listens here",
+        # Another server at a path that only looks the same.
+        "a stranger": serve().address.unix_path,
+    }.get(case, bench.address.unix_path)
+    if case == "the worker cannot connect":
+        monkeypatch.setattr(socket.socket, "connect", without_unix_sockets("connect"))
+    client = bench.started(address=replace(bench.address, unix_path=path))
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.transport == "tcp"
+    np.testing.assert_array_equal(bench.driver().center(), 1)
 
 
 @pytest.fixture
@@ -118,23 +117,6 @@ def test_a_listener_without_a_folder_has_no_file_that_a_kill_could_leave(tmp_pat
         listener.close()
     with pytest.raises(ConnectionRefusedError):
         transport.connect(5)
-
-
-def test_a_name_of_another_host_does_not_stop_a_worker(serve, tools):
-    bench = serve()
-    there = replace(bench.address, unix_path="\0nobody listens here")
-    client = bench.started(address=there)
-    assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.transport == "tcp"
-
-
-@linux
-def test_a_worker_of_this_user_takes_the_abstract_name(serve, tools):
-    bench = serve()
-    assert bench.address.unix_path.startswith("\0")
-    client = bench.started()
-    assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.transport == "shared memory"
 
 
 #: A program of another user: it acts at an abstract name, says how that ended, and waits.
@@ -217,20 +199,6 @@ def test_each_end_looks_whose_process_the_other_one_is(listener, monkeypatch):
         assert raw.recv(1) == b""
 
 
-def test_where_a_worker_has_no_unix_sockets_it_takes_tcp(serve, tools, monkeypatch):
-    bench = serve()
-
-    def no_connection(self, address):
-        if self.family == socket.AF_UNIX:
-            raise OSError(errno.EPERM, "not permitted")
-        return _socket.socket.connect(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", no_connection)
-    client = bench.started()
-    assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.transport == "tcp"
-
-
 @pytest.fixture
 def silent():
     """Addresses that answer nothing: the queue of each is full, so Linux ignores a connect."""
@@ -274,7 +242,7 @@ class TestHostWithSeveralAddresses:
             TcpTransport("host", 1).connect(0.5)
 
 
-@pytest.mark.parametrize("kind", [tcp, unix, memory], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [tcp, unix], ids=lambda kind: kind.__name__)
 class TestTransport:
     """The contract."""
 
@@ -457,25 +425,6 @@ class TestTransport:
         with pytest.raises(OSError):  # noqa: PT011 - its kind is the transport's
             transport.connect(1)
 
-    def test_a_run_through_it(self, kind, tmp_path, tools):
-        transport, door = kind(tmp_path)
-        settings, key = tools.settings(seats=1), new_key()
-        service = Service(settings, np.zeros(settings.spec.size, np.float32), key, [door])
-        own = seat_key(key, 0)
-        with WorkerClient.connect(transport, own, "test", 0, 0, settings.spec.size, 5) as client:
-            client.ready(100)
-            for sequence in range(3):
-                assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
-            # Broken by the server's end, healed by the client's.
-            client._session.channel.close()
-            assert tools.exchange(client, tools.commit(3))[1] == 4
-            assert client.transport == TRANSPORTS[kind]
-            client.finish()
-        driver = DriverClient.connect(transport, driver_key(key), "test", settings.spec.size, 5)
-        np.testing.assert_array_equal(driver.center(), 4)
-        driver.close()
-        service.close()
-
 
 def send_all(stream, data):
     view = memoryview(data)
@@ -518,26 +467,6 @@ def test_no_descriptor_is_closed_while_a_thread_is_about_to_accept_from_it():
         assert listening.fileno() < 0
         accepted.get(timeout=5).close()
     assert door.accept() is None
-
-
-def test_no_probe_s_socket_is_closed_while_its_thread_is_about_to_accept(monkeypatch):
-    """Also where the thread was held up longer than it is waited for."""
-    made = []
-
-    def delayed(*place):
-        made.append(Delayed(listen(*place)))
-        return made[0]
-
-    monkeypatch.setattr(transports, "listen", delayed)
-    monkeypatch.setattr(transports, "STALL_SECONDS", 0.1)
-    with TokenServer("127.0.0.1", 0) as server:
-        address = ("127.0.0.1", server.port)
-        with socket.create_connection(address, timeout=5):
-            assert made[0].entered.wait(5)
-    made[0].going.set()
-    server._thread.join(5)
-    assert made[0].was_open == [True]
-    assert made[0].fileno() < 0
 
 
 def test_a_connection_that_is_reset_does_not_end_the_answers(monkeypatch):
