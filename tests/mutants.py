@@ -70,7 +70,10 @@ SUITES = {
         PRODUCT,
     ),
     "parameter_server/events.py": SERVER,
-    "parameter_server/worker_state_store.py": ("parameter_server/test_worker_state_store.py",),
+    "parameter_server/worker_state_store.py": (
+        "parameter_server/test_worker_state_store.py",
+        "parameter_server/test_server_core.py",
+    ),
     "parameter_server/checkpoint_state.py": (
         "parameter_server/test_checkpoint_state.py",
         "../invariants/test_checkpoint.py",

@@ -30,52 +30,25 @@ DRIVER = -1
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one frame.
-
-    Parameters
-    ----------
-    kind : type
-        Kind of the message.
-    act : str
-        See `Act`.
-    nth : int
-        Which frame of that kind of that seat, from 1, over all its connections; 0 for each one.
-    seat : int
-        Whose, or `DRIVER`.
-    after : int or float
-        Bytes that still pass; a share of the frame below 1.
-    seconds : float
-        How long "hold" waits.
-    call : callable, optional
-        Called for "call" with the client's port.
-    """
+    """What happens to one frame."""
 
     kind: type[Message]
     act: Act
+    # Which frame of that kind of that seat, from 1, over all its connections; 0 for each one
     nth: int = 1
-    seat: int = 0
-    after: float = 0
-    seconds: float = 0.0
-    call: Callable[[int], object] | None = None
+    seat: int = 0  # Whose, or `DRIVER`
+    after: float = 0  # Bytes that still pass; a share of the frame below 1
+    seconds: float = 0.0  # How long "hold" waits
+    call: Callable[[int], object] | None = None  # Called for "call" with the client's port
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happens while one frame is passed on, whoever sends it.
+    """Something that happens while one frame is passed on, whoever sends it."""
 
-    Parameters
-    ----------
-    frame : int
-        Which frame, from 1, over all connections and in both directions.
-    share : float
-        Share of its bytes that is passed on before.
-    act : callable
-        What happens; the rest of the frame follows.
-    """
-
-    frame: int
-    share: float
-    act: Callable[[], object]
+    frame: int  # Which frame, from 1, over all connections and in both directions
+    share: float  # Share of its bytes that is passed on before
+    act: Callable[[], object]  # What happens; the rest of the frame follows
 
 
 @dataclass
@@ -89,21 +62,7 @@ class _Link:
 
 
 class Relay:
-    """Stands between clients and a server; a context manager.
-
-    Attributes
-    ----------
-    address : ServerAddress
-        Where clients connect.
-    struck : list of Fault
-        Faults that have happened, in order.
-    connections : int
-        That clients have opened.
-    passed : dict of type to bytes
-        The last frame of each kind, as it came.
-    frames : int
-        That were passed on, in both directions.
-    """
+    """Stands between clients and a server; a context manager."""
 
     def __init__(self, server, *faults: Fault, moment: Moment | None = None) -> None:
         self._server = server
@@ -112,8 +71,11 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]
         self.address = replace(server, host="127.0.0.1", port=self._port, unix_path=None)
+        # Faults that have happened, in order.
         self.struck: list[Fault] = []
+        # Connections that clients have opened, and frames that were passed on in both directions.
         self.connections = self.frames = 0
+        # The last frame of each kind, as it came.
         self.passed: dict[type[Message], bytes] = {}
         self._counts: Counter[tuple[int, type[Message]]] = Counter()
         self._lock = threading.Lock()

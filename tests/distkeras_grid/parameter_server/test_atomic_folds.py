@@ -71,14 +71,6 @@ class Failing(DownpourRule):
 
 
 @dataclass(frozen=True)
-class FailingRound(AveragingRule):
-    name: ClassVar[str] = "failing_round"
-
-    def aggregate(self, center, payloads, commits):  # noqa: ARG002
-        raise KeyError("my own mistake")
-
-
-@dataclass(frozen=True)
 class MakesNaN(DownpourRule):
     name: ClassVar[str] = "makes_nan"
 
@@ -286,27 +278,7 @@ def test_rounds_fold_wholly_into_a_finite_center_or_change_nothing(rule, rounds)
         assert is_finite(center.vector)
 
 
-@dataclass(frozen=True)
-class FailingGreeting(DownpourRule):
-    """Raises when a worker begins, as soon as there is something in `switch`."""
-
-    name: ClassVar[str] = "failing_greeting"
-    switch: ClassVar[list[bool]] = []
-
-    def on_join(self, center, memory):  # noqa: ARG002
-        if self.switch:
-            raise ValueError("my own mistake")
-
-
-@dataclass(frozen=True)
-class FailingRepeat(DownpourRule):
-    name: ClassVar[str] = "failing_repeat"
-
-    def repeat(self, center, payload):  # noqa: ARG002
-        raise ValueError("my own mistake")
-
-
-def joined(rule, monkeypatch, workers=2, **changes):
+def core_of(rule, monkeypatch, workers=2, **changes):
     monkeypatch.setitem(RULES, rule.name, type(rule))
     told = make_spec(
         rule=rule,
@@ -317,17 +289,9 @@ def joined(rule, monkeypatch, workers=2, **changes):
         **changes,
     )
     core = ServerCore(told, constant(0))
-    return core, [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
-
-
-def get_ready(core, session):
-    return core.handle(ReceivedMessage(session, Ready(6, 0.0), constant(0)), 0.0)
-
-
-def core_of(rule, monkeypatch, **changes):
-    core, sessions = joined(rule, monkeypatch, **changes)
+    sessions = [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
     for session in sessions:
-        get_ready(core, session)
+        core.handle(ReceivedMessage(session, Ready(6, 0.0), constant(0)), 0.0)
     return core, sessions
 
 
@@ -341,23 +305,6 @@ def send(core, session, value, sequence=0):
 
 def failures(core):
     return [each.error for each in core.ledger.update(0).events if getattr(each, "error", None)]
-
-
-def test_the_driver_is_told_of_a_rule_that_fails(monkeypatch):
-    core, sessions = core_of(FailsLater(), monkeypatch)
-    assert send(core, sessions[0], 1) == [ParameterServerError]
-    assert failures(core) == ["ParameterServerError"]
-    assert core.ledger.samples_folded == 0
-    with pytest.raises(ParameterServerError):
-        send(core, sessions[0], 1)
-    assert failures(core) == ["ParameterServerError"], "told once"
-
-
-def test_all_of_a_round_are_told_of_a_rule_that_fails(monkeypatch):
-    core, sessions = core_of(FailingRound(), monkeypatch)
-    assert send(core, sessions[0], 1) == []
-    assert send(core, sessions[1], 1) == [ParameterServerError] * 2
-    assert failures(core) == ["ParameterServerError"]
 
 
 def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
@@ -380,41 +327,6 @@ def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):
     send(core, sessions[0], 1)
     (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)
     np.testing.assert_array_equal(told.vector, constant(3))
-
-
-def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
-    """Before, the one that had waited got neither an answer nor an error."""
-    core, sessions = joined(FailingGreeting(), monkeypatch)
-    monkeypatch.setattr(FailingGreeting, "switch", [True])
-    assert get_ready(core, sessions[0]) == []
-    actions = get_ready(core, sessions[1])
-    assert {a.to for a in actions} == set(sessions)
-    assert {type(a.error) for a in actions} == {ParameterServerError}
-    assert failures(core) == ["ParameterServerError"]
-    again = core.handle(JoinRequest(0, 1), 0.0)[0].session
-    with pytest.raises(ParameterServerError):
-        get_ready(core, again)
-    with pytest.raises(RefusedError):
-        core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-    assert failures(core) == ["ParameterServerError"], "told once"
-
-
-def test_a_rule_that_fails_at_a_repetition_ends_the_run(monkeypatch):
-    core, sessions = core_of(FailingRepeat(), monkeypatch)
-    assert send(core, sessions[0], 1) == []
-    assert send(core, sessions[0], 1) == [ParameterServerError]
-    assert failures(core) == ["ParameterServerError"]
-    with pytest.raises(ParameterServerError):
-        send(core, sessions[1], 1)
-
-
-def test_a_rule_that_fails_after_a_skipped_commit_ends_the_run_for_all(monkeypatch):
-    core, sessions = core_of(FailingGreeting(), monkeypatch, on_nonfinite="skip")
-    monkeypatch.setattr(FailingGreeting, "switch", [True])
-    assert send(core, sessions[0], np.nan) == [ParameterServerError]
-    assert failures(core) == ["ParameterServerError"]
-    with pytest.raises(ParameterServerError):
-        send(core, sessions[1], 1)
 
 
 def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):

@@ -20,7 +20,6 @@ from distkeras_grid.parameter_server.messages import (
     Poll,
     PutOptimizerState,
     Ready,
-    Resume,
     WindowCommit,
     WorkerEnd,
 )
@@ -94,13 +93,6 @@ def test_an_optimizer_without_a_state_hands_over_its_weights_alone():
         replay.receive_state(0, 5, state())
 
 
-def test_weights_are_copied_before_their_buffer_is_used_again():
-    replay, buffer = new_replay(), vector(1)
-    replay.receive_weights(0, 5, buffer)
-    buffer[:] = 9
-    np.testing.assert_array_equal(replay.receive_state(0, 5, state(2)), vector(1))
-
-
 @pytest.mark.parametrize("before", [[], [(0, 4)], [(1, 5)], [(0, 5), (0, 6)]])
 def test_a_state_without_its_weights_is_refused(before):
     replay = new_replay()
@@ -133,27 +125,6 @@ def test_steps_are_kept_while_somebody_needs_them():
         replay.step(1, 1)
 
 
-def test_the_steps_since_a_start_are_kept_for_the_one_who_starts():
-    replay = new_replay()
-    replay.begin(0)
-    for version in range(4):
-        replay.add(version, LoggedStep(vector(version), None))
-    told(replay, 1, 3, 0, 0)
-    replay.forget(newest=4)
-    assert replay.step(0, 0).gradient[0] == 0
-
-
-def test_a_promise_is_kept_until_the_first_step():
-    replay = new_replay()
-    told(replay, 1, 1, 5, 6)
-    replay.begin(0)
-    replay.add(1, LoggedStep(vector(), None))
-    np.testing.assert_array_equal(replay.promised(0), state(6))
-    replay.step(0, 1)
-    with pytest.raises(RefusedError):
-        replay.promised(0)
-
-
 def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
     replay = new_replay()
     told(replay, 1, 1, 5, 6)
@@ -168,18 +139,6 @@ def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
     replay.forget(newest=3)
     with pytest.raises(RefusedError):
         replay.step(0, 1)
-
-
-def test_a_seat_that_has_left_keeps_nothing():
-    replay = new_replay()
-    told(replay, 1, 1, 5, 6)
-    replay.begin(0)
-    replay.receive_weights(0, 2, vector(7))
-    replay.leave(0)
-    with pytest.raises(RefusedError):
-        replay.promised(0)
-    with pytest.raises(RefusedError):
-        replay.receive_state(0, 2, state())
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -299,58 +258,6 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
         grid.center(1)
 
 
-def test_a_worker_whose_reply_was_lost_is_asked_again_until_it_has_handed_over():
-    grid = Grid()
-    grid.round(0)
-    assert grid.round(1)[0].state_wanted
-    # The same commit on another connection.
-    grid.sessions[0] = grid.join(0, 0)
-    grid.say(grid.sessions[0], Resume())
-    assert grid.commit(0, 1)[0].state_wanted
-    assert not grid.commit(1, 1)[1].state_wanted
-    grid.tell(0, 2, 7, 8)
-    assert not grid.commit(0, 1)[0].state_wanted
-
-
-def kept_steps(grid):
-    return len(grid.core._steps.log._steps)
-
-
-def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
-    grid, asked = Grid(epochs=100, snapshots=0), []
-    for sequence in range(3 * STEPS_BETWEEN_STATES):
-        answers = grid.round(sequence)
-        for session in grid.sessions:
-            grid.say(session, FetchStep(sequence))
-        wanted = [seat for seat, answer in answers.items() if answer.state_wanted]
-        if wanted:
-            (seat,) = wanted
-            asked.append(sequence + 1)
-            grid.tell(seat, sequence + 1, 7)
-            assert kept_steps(grid) <= 1, "but for who is one behind"
-        assert kept_steps(grid) <= STEPS_BETWEEN_STATES + 1
-    assert asked == [STEPS_BETWEEN_STATES, 2 * STEPS_BETWEEN_STATES, 3 * STEPS_BETWEEN_STATES]
-
-
-def test_workers_that_tell_nothing_and_fetch_nothing_cost_no_memory_without_end():
-    grid = Grid(epochs=100, snapshots=0)
-    for sequence in range(2 * MOST_STEPS):
-        assert any(each.state_wanted for each in grid.round(sequence).values()) == (
-            sequence + 1 >= STEPS_BETWEEN_STATES
-        )
-        assert kept_steps(grid) <= MOST_STEPS
-
-
-def test_who_was_asked_may_die_and_the_next_is_asked():
-    grid = Grid()
-    grid.round(0)
-    assert grid.round(1)[0].state_wanted
-    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
-    grid.sessions[0] = grid.join(0, 1)
-    grid.start(grid.sessions[0])
-    assert grid.round(2)[0].state_wanted
-
-
 def all_rounds(grid):
     """Make all rounds of the run; return the answers to the last one."""
     last = grid.spec.rows // 2 * grid.spec.epochs
@@ -370,20 +277,6 @@ def test_after_the_last_round_one_worker_tells_for_all():
     # A worker tells at its end what it thinks that the server lacks.
     assert [answers[seat].state_version for seat in (0, 1)] == [0, last]
     grid.say(grid.sessions[1], WorkerEnd())
-    grid.tell(0, last, 7, 8)
-    np.testing.assert_array_equal(grid.center().vector, vector(7))
-
-
-def test_who_is_to_tell_for_all_may_die_and_its_next_attempt_tells():
-    grid = Grid(snapshots=0)
-    last, _ = all_rounds(grid)
-    grid.say(grid.sessions[1], WorkerEnd())
-    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
-    grid.sessions[0] = grid.join(0, 1)
-    start = grid.start(grid.sessions[0]).message
-    assert (start.version, start.newest) == (0, last)
-    for version in range(last):
-        assert grid.say(grid.sessions[0], FetchStep(version)).message.version == version
     grid.tell(0, last, 7, 8)
     np.testing.assert_array_equal(grid.center().vector, vector(7))
 
@@ -422,16 +315,6 @@ def test_only_the_newest_connection_steps_and_tells():
             grid.say(old, message, vector(5))
 
 
-@pytest.mark.parametrize(("version", "value"), [(2, 1.0), (1, np.nan)])
-def test_weights_of_the_future_or_not_finite_are_refused(version, value):
-    grid = Grid()
-    grid.round(0)
-    grid.stop()
-    with pytest.raises(RefusedError):
-        grid.tell(0, version, value)
-    assert np.isfinite(grid.center().vector).all()
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_state_that_is_not_finite_is_refused_and_nobody_gets_it(value):
     grid = Grid()
@@ -460,19 +343,6 @@ def test_a_count_may_have_any_bits():
     assert (int(count), velocity.tolist()) == (nan, [2, 2, 2])
 
 
-@pytest.mark.parametrize("wrong", [-4, 1, SIZE])
-def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
-    grid = Grid()
-    grid.round(0)
-    grid.stop()
-    grid.say(grid.sessions[0], PutOptimizerState(1), vector(5))
-    with pytest.raises(RefusedError):
-        grid.say(
-            grid.sessions[0], PutOptimizerState(1), state=np.zeros(STATE.nbytes + wrong, np.uint8)
-        )
-    np.testing.assert_array_equal(grid.center().vector, vector())
-
-
 def test_nobody_hands_over_a_state_where_workers_make_no_steps():
     core = ServerCore(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
     (seat,) = core.handle(JoinRequest(0, 0), 0.0)
@@ -485,50 +355,3 @@ def test_nobody_hands_over_a_state_where_workers_make_no_steps():
         with pytest.raises(RefusedError):
             core.handle(ReceivedMessage(seat.session, message, vector(5), state=kept), 0.0)
     np.testing.assert_array_equal(core.center.vector, vector())
-
-
-def test_weights_that_nobody_asked_for_are_refused_while_windows_are_left():
-    """One worker could else replace the center at any moment."""
-    grid = Grid()
-    grid.round(0)
-    for seat in (0, 1):
-        with pytest.raises(RefusedError):
-            grid.tell(seat, 1, 9)
-    assert grid.round(1)[0].state_wanted
-    with pytest.raises(RefusedError):
-        grid.tell(1, 2, 9)
-    np.testing.assert_array_equal(grid.center().vector, vector())
-    grid.tell(0, 2, 5)
-    np.testing.assert_array_equal(grid.center().vector, vector(5))
-    # The answer may have been lost: what is told again changes nothing.
-    grid.tell(0, 2, 9)
-    np.testing.assert_array_equal(grid.center().vector, vector(5))
-    grid.round(2)
-    with pytest.raises(RefusedError):
-        grid.tell(0, 3, 9)
-
-
-def test_who_was_asked_tells_over_a_new_connection_but_no_new_attempt_does():
-    grid = Grid()
-    grid.round(0)
-    assert grid.round(1)[0].state_wanted
-    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
-    grid.sessions[0] = grid.join(0, 0)
-    grid.say(grid.sessions[0], Resume())
-    grid.tell(0, 2, 5)
-    np.testing.assert_array_equal(grid.center().vector, vector(5))
-    other = Grid()
-    other.round(0)
-    assert other.round(1)[0].state_wanted
-    other.sessions[0] = other.join(0, 1)
-    other.start(other.sessions[0])
-    with pytest.raises(RefusedError):
-        other.tell(0, 2, 5)
-
-
-def test_who_has_no_windows_left_tells_unasked():
-    grid = Grid(quorum=0.5)
-    for sequence in range(4):
-        grid.commit(0, sequence)
-    grid.tell(0, 4, 5)
-    np.testing.assert_array_equal(grid.center().vector, vector(5))

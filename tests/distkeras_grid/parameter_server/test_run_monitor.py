@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from distkeras_grid.errors import (
@@ -23,6 +25,7 @@ from distkeras_grid.parameter_server.run_monitor import (
     StatusUpdate,
     WindowTime,
 )
+from distkeras_grid.parameter_server.timeouts import Activity
 from tests.specs import make_spec
 
 STATES = (
@@ -243,12 +246,6 @@ def test_who_is_started_again_in_its_warm_up_is_waited_for():
     assert watch.handle(looked("ready", "lost", version=0), 31.0) == []
 
 
-def test_a_run_in_which_nobody_comes_ends():
-    watch = watched()
-    watch.handle(looked("absent", "absent", version=0), 0.0)
-    assert error_of(watch.handle(looked("absent", "absent", version=0), 30.1)) is StartTimeoutError
-
-
 def test_the_time_to_start_begins_anew_when_all_were_there():
     watch = watched(round_timeout=1e3, synchronous=True)
     assert watch.handle(looked("running", "lost"), 0.0) == []
@@ -256,14 +253,6 @@ def test_the_time_to_start_begins_anew_when_all_were_there():
     assert watch.handle(looked("running", "lost"), 40.0) == []
     assert watch.handle(looked("running", "lost"), 69.0) == []
     assert error_of(watch.handle(looked("running", "lost"), 70.1)) is StartTimeoutError
-
-
-@pytest.mark.parametrize("other", ["joined", "ready", "running"])
-def test_asynchronous_workers_go_on_while_one_is_lost(other):
-    watch = watched(round_timeout=1e6)
-    for number in range(100):
-        # Somebody gets on: that worker is not waited for, and may come back.
-        assert watch.handle(looked(other, "lost", samples=number), 20.0 * number) == []
 
 
 def test_a_lost_worker_ends_the_run_when_nobody_else_has_work():
@@ -305,15 +294,74 @@ def test_a_quorum_goes_on_without_some_and_begins_without_them_too():
     assert error_of(too_few.handle(told, 31.0)) is StartTimeoutError
 
 
-def test_a_silent_worker_is_started_again_once_in_a_while():
-    watch = watched()
+#: States in which two workers stay, the version, how long that may last, and what is done then:
+#: whose tasks are started again, whether the run begins, or which error ends it.
+LIMITS = [
+    (("running", "running"), 1, 60.0, [0, 1]),
+    (("running", "running"), 0, 60.0, [0, 1]),
+    (("running: training", "finished"), 1, 60.0, [0]),
+    (("joined", "running"), 1, 30.0, [0]),
+    *((("ready", f"joined: {doing}"), 0, 30.0, [1]) for doing in get_args(Activity)[:4]),
+    (("finished", "lost"), 1, 30.0, StartTimeoutError),
+    (("absent", "absent"), 0, 30.0, StartTimeoutError),
+]
+
+
+@pytest.mark.parametrize(
+    ("states", "version", "seconds", "then", "synchronous"),
+    [
+        *((*limit, synchronous) for limit in LIMITS for synchronous in (True, False)),
+        (("absent", "ready"), 0, 30.0, StartRun, False),
+        (("running: waiting", "running: training"), 1, 60.0, [1], True),
+    ],
+)
+def test_a_state_lasts_until_its_deadline_and_not_longer(
+    states, version, seconds, then, synchronous
+):
+    watch, look = watched(synchronous=synchronous), looked(*states, version=version, beats=1)
+    assert watch.handle(look, 5.0) == []
+    assert watch.deadline == 5.0 + seconds
+    assert watch.handle(look, watch.deadline) == []
+    actions, late = watch.handle(look, watch.deadline + 0.1), pytest.approx(seconds + 0.1)
+    if isinstance(then, list):
+        assert restarts(actions) == [(number, 10 + number, late) for number in then]
+        # Counted anew.
+        assert watch.handle(look, 5.0 + seconds + 0.2) == []
+    else:
+        (action,) = actions
+        assert type(getattr(action, "error", action)) is then
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "seconds", "progress"),
+    [
+        # Rows of a window, batches within one, commits that are too late for their rounds.
+        (False, 50.0, lambda n: looked("running", "running", samples=n)),
+        (False, 50.0, lambda n: looked("running: training", "finished", done=n, beats=n)),
+        (True, 50.0, lambda n: looked("running", "running", version=n, commits=n)),
+        # The first start, however many rows there are, and whoever waits for it.
+        (False, 29.0, lambda n: looked(*["joined: reading"] * 2, version=0, done=n)),
+        (False, 29.0, lambda n: looked("ready", "joined: reading", version=0, done=n)),
+        # One that is lost may come back while another one gets on.
+        *(
+            (False, 20.0, lambda n, other=other: looked(other, "lost", samples=n))
+            for other in ("joined", "ready", "running")
+        ),
+    ],
+)
+def test_a_worker_that_makes_progress_is_waited_for(synchronous, seconds, progress):
+    watch = watched(synchronous=synchronous)
+    for number in range(50):
+        assert watch.handle(progress(number), seconds * number) == []
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_long_windows_are_waited_for(synchronous):
+    watch = watched(synchronous=synchronous)
+    watch.handle(WindowTime(0, 10.0), 0.0)
     watch.handle(looked("running", "running"), 0.0)
-    assert watch.handle(looked("running", "running"), 60.0) == []
-    both = watch.handle(looked("running", "running"), 61.0)
-    assert restarts(both) == [(0, 10, 61.0), (1, 11, 61.0)]
-    assert watch.handle(looked("running", "running"), 62.0) == []
-    both = watch.handle(looked("running", "running"), 122.0)
-    assert restarts(both) == [(0, 10, 61.0), (1, 11, 61.0)]
+    assert restarts(watch.handle(looked("running", "running"), 199.0)) == [(1, 11, 199.0)]
+    assert restarts(watch.handle(looked("running", "running"), 201.0)) == [(0, 10, 201.0)]
 
 
 @pytest.mark.parametrize("state", ["joined", "running"])
@@ -349,56 +397,11 @@ def test_a_run_that_goes_on_has_not_begun_with_the_version_of_its_checkpoint():
     assert begin.without == (1,)
 
 
-def test_workers_do_not_wait_for_each_other_unless_it_is_said():
-    watch, seen = RunMonitor(make_spec(round_timeout=60.0)), looked("running")
-    watch.handle(seen, 0.0)
-    assert restarts(watch.handle(seen, 61.0)) == [(0, 10, 61.0)]
-
-
-def test_a_worker_that_gets_on_is_not_silent():
-    watch = watched()
-    for number in range(10):
-        update = looked("running", "running", samples=number)
-        assert watch.handle(update, 50.0 * number) == []
-
-
 def test_folds_of_others_do_not_make_an_asynchronous_worker_less_silent():
     watch = watched()
     for number in range(4):
         assert watch.handle(looked("running", "finished", version=1 + number), 20.0 * number) == []
     assert restarts(watch.handle(looked("running", "finished", version=5), 60.1)) == [(0, 10, 60.1)]
-
-
-def test_long_windows_are_waited_for():
-    watch = watched()
-    watch.handle(WindowTime(0, 10.0), 0.0)
-    watch.handle(looked("running", "running"), 0.0)
-    assert restarts(watch.handle(looked("running", "running"), 199.0)) == [(1, 11, 199.0)]
-    assert restarts(watch.handle(looked("running", "running"), 201.0)) == [(0, 10, 201.0)]
-
-
-def test_who_waits_in_a_round_is_not_silent_and_who_is_waited_for_is_started_again():
-    watch = watched(synchronous=True)
-    waits = looked("running: waiting", "running: training")
-    watch.handle(waits, 0.0)
-    assert watch.handle(waits, 60.0) == []
-    assert restarts(watch.handle(waits, 60.1)) == [(1, 11, 60.1)]
-
-
-def test_a_round_that_nobody_opens_starts_its_workers_again():
-    watch = watched(synchronous=True)
-    watch.handle(looked("running", "running", version=0), 0.0)
-    silent = watch.handle(looked("running", "running", version=0), 60.1)
-    assert restarts(silent) == [(0, 10, 60.1), (1, 11, 60.1)]
-
-
-def test_a_round_that_nobody_ever_opens_ends_the_run():
-    watch, actions = watched(synchronous=True), []
-    for number in range(5):
-        actions += watch.handle(looked("finished", "running"), 61.0 * number)
-    *again, end = actions
-    assert restarts(again) == [(1, 11, 61.0)] * 3
-    assert error_of([end]) is WorkerFailedError
 
 
 def test_a_quorum_goes_on_without_who_hangs_for_good():
@@ -440,13 +443,6 @@ def test_who_lives_and_is_busy_has_more_time_than_who_is_silent():
     assert restarts(silent.handle(told, 60.1)) == [(0, 10, 60.1)]
 
 
-def test_batches_within_a_window_are_progress():
-    watch = watched(workers=1)
-    for number in range(9):
-        told = StatusUpdate((seat(0, "running: training", done=number, beats=number),), 1, 0, 0)
-        assert watch.handle(told, 50.0 * number) == []
-
-
 def test_an_error_names_worker_host_sign_of_life_and_log():
     watch = watched(workers=1, start_timeout=9.0)
     place = {"host": "node-7", "log": "/logs/7/stderr", "beats": 3}
@@ -459,27 +455,6 @@ def test_an_error_names_worker_host_sign_of_life_and_log():
     text = str(actions[0].error)
     for part in ("worker 0 on node-7", "warm-up", "sign of life 10 s ago", "log /logs/7/stderr"):
         assert part in text
-
-
-def test_a_worker_whose_commits_are_late_gets_on_with_the_rounds():
-    """None of its rows is folded, and it is not silent."""
-    watch = watched(workers=3, quorum=0.6, synchronous=True)
-    for number in range(20):
-        assert (
-            watch.handle(
-                looked("running", "running", "running", version=number, commits=number),
-                50.0 * number,
-            )
-            == []
-        )
-
-
-def test_long_windows_of_a_round_are_waited_for():
-    watch = watched(workers=1, synchronous=True)
-    watch.handle(WindowTime(0, 10.0), 0.0)
-    watch.handle(looked("running"), 0.0)
-    assert watch.handle(looked("running"), 200.0) == []
-    assert restarts(watch.handle(looked("running"), 200.1)) == [(0, 10, 200.1)]
 
 
 def test_no_limit_of_a_round_is_no_limit_of_silence():
@@ -499,15 +474,6 @@ def test_rounds_that_go_on_without_a_stuck_replacement_do_not_give_it_more_time(
     assert restarts(watch.handle(told, 30.1)) == [(0, 10, 30.1)]
 
 
-def test_a_replacement_that_is_stuck_in_its_start_is_started_again():
-    for synchronous in (False, True):
-        watch = watched(synchronous=synchronous)
-        watch.handle(looked("joined", "running"), 0.0)
-        assert watch.handle(looked("joined", "running"), 30.0) == []
-        stuck = watch.handle(looked("joined", "running"), 31.0)
-        assert restarts(stuck) == [(0, 10, 31.0)]
-
-
 def test_a_replacement_before_the_first_commit_is_started_again_too():
     watch = watched(workers=1)
     for now, state in ((0.0, "running"), (5.0, "lost"), (9.0, "joined"), (39.0, "joined")):
@@ -515,30 +481,6 @@ def test_a_replacement_before_the_first_commit_is_started_again_too():
     assert watch.deadline == 39.0
     stuck = watch.handle(looked("joined", version=0), 39.1)
     assert restarts(stuck) == [(0, 10, pytest.approx(30.1))]
-
-
-@pytest.mark.parametrize("doing", ["", "reading", "importing", "warming up"])
-@pytest.mark.parametrize("together", [True, False])
-def test_no_step_of_the_first_start_may_hang(doing, together):
-    watch = watched(synchronous=together)
-    stuck = looked("ready", f"joined: {doing}", version=0, beats=1)
-    watch.handle(stuck, 0.0)
-    assert watch.handle(stuck, 30.0) == []
-    assert restarts(watch.handle(stuck, 30.1)) == [(1, 11, 30.1)]
-
-
-def test_the_first_start_may_take_as_long_as_the_rows_need():
-    watch = watched()
-    for number in range(100):
-        told = looked("joined: reading", "joined: reading", version=0, done=number)
-        assert watch.handle(told, 29.0 * number) == []
-
-
-def test_who_waits_for_the_others_is_not_silent():
-    watch = watched()
-    for number in range(100):
-        told = (seat(0, "ready"), seat(1, "joined: reading", done=number))
-        assert watch.handle(StatusUpdate(told, 0, 0, 0), 29.0 * number) == []
 
 
 def test_the_need_of_the_network_is_known_once_all_have_measured():
@@ -564,32 +506,6 @@ def test_nothing_is_due_while_nobody_is_waited_for():
     assert watch.deadline == float("inf")
     watch.handle(looked("finished", "failed"), 5.0)
     assert watch.deadline == float("inf")
-
-
-def test_a_round_that_nobody_opens_is_due():
-    watch = watched(synchronous=True)
-    watch.handle(looked("running", "running"), 5.0)
-    assert watch.deadline == 5.0 + 60.0
-    watch.handle(looked("running", "running", commits=1), 9.0)
-    assert watch.deadline == 9.0 + 60.0
-
-
-@pytest.mark.parametrize(
-    ("states", "version", "deadline"),
-    [
-        (("absent", "ready"), 0, 5.0 + 30.0),
-        (("running", "running"), 1, 5.0 + 60.0),
-        (("joined", "running"), 1, 5.0 + 30.0),
-        (("finished", "lost"), 1, 5.0 + 30.0),
-    ],
-)
-def test_what_is_due_comes_after_the_deadline_and_not_before(states, version, deadline):
-    watch = watched()
-    look = looked(*states, version=version)
-    watch.handle(look, 5.0)
-    assert watch.deadline == deadline
-    assert watch.handle(look, deadline) == []
-    assert watch.handle(look, deadline + 0.1) != []
 
 
 # -- no state without a deadline ----------------------------------------------------------------

@@ -242,47 +242,28 @@ def test_a_client_that_is_led_to_another_server_of_its_run_is_refused():
         several.worker(addresses=several.addresses[::-1])
 
 
-def test_rows_that_one_server_refuses_end_the_wait_on_the_other():
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_rows_that_one_server_refuses_end_the_wait_on_the_other(tools, refusing):
     with Several(settings_of(seats=2, rows=10), 2) as several:
         client, other = several.worker(seat=0), several.worker(seat=1)
-        # The first server has the rows of both, the second one still waits for the other worker.
+        # One server has the rows of both, the other one still waits for the other worker.
+        part, drivers = other._clients[refusing], several.drivers()
 
         def wait():
             with suppress(ServerUnreachableError):
-                other._clients[0].ready(5)
+                part.ready(5)
 
         waiting = Thread(target=wait, daemon=True)
         waiting.start()
-        (first, _) = several.drivers()
-        until = time.monotonic() + 5
-        while first.poll().seats[1].status != "ready":
-            assert time.monotonic() < until
+        tools.wait_until(lambda: drivers[refusing].poll().seats[1].status == "ready")
         clock = time.monotonic()
         with pytest.raises(RefusedError, match="rows"):
             client.ready(6)
         assert time.monotonic() - clock < 20
-        other._clients[0].interrupt()
-        waiting.join(10)
-        assert not waiting.is_alive()
-
-
-def test_a_worker_that_one_server_refuses_tells_the_first_one_that_still_waits(tools):
-    with Several(settings_of(seats=2, rows=10), 2) as several:
-        client, other = several.worker(seat=0), several.worker(seat=1)
-        first, second = several.drivers()
-
-        def wait():
-            with suppress(ServerUnreachableError):
-                other._clients[1].ready(5)
-
-        waiting = Thread(target=wait, daemon=True)
-        waiting.start()
-        tools.wait_until(lambda: second.poll().seats[1].status == "ready")
-        with pytest.raises(RefusedError, match="rows"):
-            client.ready(6)
+        # The first one is told, also if it still waits.
         assert tools.in_threads(lambda: client.first.fail("RefusedError", "rows")) == [True]
-        assert first.poll().seats[0].status == "failed"
-        other._clients[1].interrupt()
+        assert drivers[0].poll().seats[0].status == "failed"
+        part.interrupt()
         waiting.join(10)
         assert not waiting.is_alive()
 
