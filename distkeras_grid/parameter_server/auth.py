@@ -10,8 +10,8 @@ Each end sends a fresh 32-byte nonce and proves that it has the key by an HMAC-S
 nonces, its own role and all claims of the hello. So neither a proof nor a claim can be used in
 another conversation. The key itself is never sent.
 
-Where others can reach the bytes between the two ends, all that follows is sealed (`seals`) with
-keys of this conversation alone: encrypted, and protected from changes.
+Where others can reach the bytes between the two ends, all that follows is sealed (`encryption`)
+with keys of this conversation alone: encrypted, and protected from changes.
 """
 
 from __future__ import annotations

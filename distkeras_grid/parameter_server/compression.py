@@ -3,8 +3,8 @@
 ``bfloat16`` (Wang and Kanwar, "BFloat16: the secret to high performance on Cloud TPUs", 2019) keeps
 the range of float32 and the first eight bits of its precision: half the bytes, and a relative error
 of at most 2^-8. This is small for the change of a window but large for weights. So only rules that
-send changes or gradients may be compressed (`Traits.compressible`), and the center itself stays
-float32.
+send changes or gradients may be compressed (`RuleProperties.compressible`), and the center itself
+stays float32.
 
 ``dgc`` sends only the numbers of a vector that are not zero. Workers make sure that these are few
 (`distkeras_grid.rules.gradient_compression`). If a reply is the center, only the numbers that have

@@ -5,7 +5,7 @@ A frame is a fixed binary header, the message's fields as MessagePack, and the r
     magic    4 bytes   b"DKGP"
     version  uint8     VERSION
     type     uint8     position in messages.MESSAGES
-    content  uint16    which section the payload is: messages.Content
+    content  uint16    which section the payload is: messages.PayloadKind
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the section: little-endian, C order; of a vector that lies in
                        lent memory, its bytes there

@@ -352,8 +352,7 @@ class CenterUpdate(ServerMessage, frozen=True):
     With the last of them the driver has all events before the checkpoint of number `captured`, and
     it receives no later ones until it says that it has kept its own state. 0 for no checkpoint.
     `seats` are those that have changed since the moment that the driver knows; the next one that it
-    knows is `moment`. If it is not `whole`, counts and seats are ahead of the events: one of
-    several servers holds some back for a checkpoint that all have to take.
+    knows is `moment`.
     """
 
     limit: ClassVar[int] = UPDATE_LIMIT
@@ -364,7 +363,6 @@ class CenterUpdate(ServerMessage, frozen=True):
     offset: Count = 0
     captured: Count = 0
     moment: Count = 0
-    whole: bool = True
 
 
 class Command(ClientMessage, frozen=True):

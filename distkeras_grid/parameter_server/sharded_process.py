@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self, TypeAlias
@@ -27,10 +25,6 @@ from distkeras_grid.parameter_server.shards import (
 from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS
 from distkeras_grid.weights import Vector, empty_vector
 
-# How long a checkpoint waits until all servers have the windows of the first one, and are in the
-# same epoch [s]. A window is sent to all at the same time.
-TAKING_SECONDS = 10.0
-
 
 class ShardedProcess:
     """Several running parameter servers, as a context manager; used like a `ServerProcess`.
@@ -38,12 +32,9 @@ class ShardedProcess:
     The servers receive slices of the center as it is, and their centers are fetched into slices of
     one vector. So the driver holds no more vectors than with one server.
 
-    A checkpoint has the states of all. That of the first server is taken first, with the states of
-    the workers. When every window in it is in every slice, those of the others are taken. So they
-    may have folded more windows than the first, but never fewer. A run that goes on trains these
-    windows again: the first server folds them, and the others keep what they have. All are in the
-    same epoch, because a checkpoint has no snapshots: a server that is ahead would never make that
-    of the epoch again.
+    A checkpoint has the states of all: that of the first server, with the states of the workers,
+    and then those of the others as they are, a few windows more or less. A run that goes on trains
+    a window again that one of them lacks: each folds what it has not folded yet.
 
     `center`: the initial weights, shape ``(settings.spec.size,)``, ``float32``, contiguous.
     """
@@ -55,7 +46,6 @@ class ShardedProcess:
         key: bytes,
         saved: Sequence[Packed] = (),
         serve: Callable[..., ServerProcess] = ServerProcess,
-        give_up: Callable[[str], object] | None = None,
     ) -> None:
         spec = settings.spec
         self._size = spec.size
@@ -71,14 +61,9 @@ class ShardedProcess:
             ahead = [lag(first, other) for other in others]
         self._joined = EventMerger(len(self._servers), ahead)
         self._running = ExitStack()
-        self._give_up = give_up
         # Number of the last checkpoint of each server: after which its events continue, and whose
         # state was taken on all servers.
         self._captured, self._taken = [0] * len(self._servers), [0] * len(self._servers)
-        # Whether the first server is asked again when all are in the same epoch.
-        self._again = False
-        # When the checkpoint is given up.
-        self._until = math.inf
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
@@ -119,64 +104,22 @@ class ShardedProcess:
         self._captured[0] = max(self._captured[0], captured)
         # Events are handed out at the end, so an interrupt of any request before loses none.
         updates = [self._receive(shard, timeout) for shard in self._shards]
-        if self._again:
-            self._ask_again()
         number = updates[0].captured
-        taken = number if number and self._captures(updates[0], timeout) else 0
-        whole = taken > 0 or not any(update.captured for update in updates)
-        return structs.replace(self._joined.due(), captured=taken, whole=whole)
-
-    def _captures(self, update: CenterUpdate, timeout: float) -> bool:
-        """Take the states of the other servers for a checkpoint that the first one has taken.
-
-        Meanwhile the first server tells nothing that has happened since, so nothing waits when all
-        servers have folded what is in its checkpoint.
-        """
-        number = update.captured
-        if number == self._taken[0]:
-            return True
-        self._until = min(self._until, time.monotonic() + TAKING_SECONDS)
-        if self._joined.waits:
-            failed = {seat.worker for seat in update.seats if seat.status == "failed"}
-            if failed - self._joined.failed:
-                # The first server does not tell the error before it goes on.
-                self._end_taking(number, "a worker has failed meanwhile.")
-            elif time.monotonic() > self._until:
-                # The worker of a window may have died, and its next attempt takes its time.
-                self._end_taking(number, "a server lacks a window that the first one has.")
-            return False
-        if self._joined.same_epoch:
+        if number and number != self._taken[0]:
             try:
-                taken = [number, *(self._take(shard, timeout) for shard in self._shards[1:])]
-            except RefusedError as error:
-                # Its worker's failure is among the next events.
-                self._end_taking(number, str(error))
-                return False
-            if self._joined.same_epoch:
-                self._taken, self._until = taken, math.inf
-                return True
-        self._captured[0], self._again = number, True
-        return False
+                self._taken = [number, *(self._take(each, timeout) for each in self._shards[1:])]
+            except RefusedError:
+                # A rule has failed there: that is among the next events, and the run ends.
+                self._captured[0], number = number, 0
+        if number:
+            self._joined.flush()
+        return structs.replace(self._joined.due(), captured=number)
 
     def _take(self, shard: Shard, timeout: float) -> int:
         """Take the state of a server; return the number of its checkpoint."""
         with self._naming(shard):
             self._servers[shard.number].begin_checkpoint(at_once=True)
         return self._receive(shard, timeout).captured
-
-    def _ask_again(self) -> None:
-        """Ask the first server again when all are in the same epoch, until it is too late."""
-        if time.monotonic() > self._until:
-            self._end_taking(self._captured[0], "the servers are in different epochs.")
-        elif self._joined.same_epoch:
-            # Workers have just sent what they keep.
-            self.begin_checkpoint(at_once=True)
-
-    def _end_taking(self, number: int, reason: str) -> None:
-        """Let the events of the first server continue, without a checkpoint."""
-        self._captured[0], self._again, self._until = number, False, math.inf
-        if self._give_up is not None:
-            self._give_up(reason)
 
     def command(
         self,
@@ -199,7 +142,6 @@ class ShardedProcess:
         for shard, server in zip(self._shards, self._servers, strict=True):
             with self._naming(shard):
                 server.reconnect()
-        self._again, self._until = False, math.inf
 
     def center(
         self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
@@ -210,15 +152,21 @@ class ShardedProcess:
         """
         center = empty_vector(self._size) if out is None else out
         for shard, server in zip(self._shards, self._servers, strict=True):
+            part = center[shard.span]
             with self._naming(shard):
-                server.center(snapshot, seat, center[shard.span])
+                try:
+                    server.center(snapshot, seat, part)
+                except RefusedError:
+                    if snapshot is None or not shard.number:
+                        raise
+                    # It was in another epoch than the first server when a checkpoint was taken.
+                    server.center(None, seat, part)
         return center
 
     def begin_checkpoint(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint; see `DriverClient.begin_checkpoint`."""
         with self._naming(self._shards[0]):
             self._servers[0].begin_checkpoint(at_once=at_once)
-        self._again = False
 
     def parts(self, number: int) -> Iterator[Packed]:
         """Fetch the parts of a checkpoint: those of the first server, then one of each other."""

@@ -19,11 +19,11 @@ from typing import TypeAlias
 from msgspec import structs
 
 from distkeras_grid.array_tree import Packed
-from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.records import EpochEnded, Event, WindowRecord, WorkerRecord
+from distkeras_grid.records import Event, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.weights import shard_sections
 
@@ -135,10 +135,10 @@ def split_parts(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]
 class EventMerger:
     """What the servers of a run tell, as if one server told it.
 
-    A window counts once every server has folded it. Its record is that of the first server, with
-    the bytes of all. Whatever the first server tells after a window waits with it, so that an
-    epoch has not ended, and has no snapshot, before it has ended on every server. Only the news of
-    workers do not wait: a window may never become complete after its worker has failed.
+    The record of a window is that of the first server, with the bytes of all, once all have folded
+    it. Whatever the first server tells after a window waits with it, so that an epoch has ended
+    when it has ended on every server. Only the news of workers do not wait: a window may never
+    become complete after its worker has failed.
 
     Examples
     --------
@@ -156,29 +156,12 @@ class EventMerger:
         # Of each other server: the bytes up and down of windows that wait for the first one.
         self._others: list[dict[_Window, tuple[int, int]]] = [{} for _ in range(1, servers)]
         self._ahead = [dict(each) for each in ahead] or [{} for _ in self._others]
-        # Epochs that have ended on each server since the run began or went on.
-        self._ended = [0] * servers
         self._newest = [CenterUpdate(version=0, samples_folded=0, seats=(), events=())] * servers
-        self.failed: set[int] = set()
-
-    @property
-    def waits(self) -> bool:
-        """Whether a window that the first server has told is not in every slice yet."""
-        return bool(self._waiting)
-
-    @property
-    def same_epoch(self) -> bool:
-        """Whether as many epochs have ended on each server."""
-        return len(set(self._ended)) == 1
 
     def add(self, number: int, update: CenterUpdate) -> None:
         """Note what a server tells; `due` tells it on."""
         self._newest[number] = update
         for event in update.events:
-            if isinstance(event, EpochEnded):
-                self._ended[number] += 1
-            if isinstance(event, WorkerRecord) and event.status == "failed":
-                self.failed.add(event.worker)
             if number:
                 self._add_other(self._others[number - 1], event)
             else:
@@ -194,24 +177,32 @@ class EventMerger:
     def due(self) -> CenterUpdate:
         """Return one update for those of all servers, each of which has been heard."""
         ready, self._ready = self._ready, []
-        return structs.replace(
-            self._newest[0],
-            samples_folded=min(update.samples_folded for update in self._newest),
-            events=tuple(ready),
-        )
+        waiting = sum(each.samples for each in self._waiting if isinstance(each, WindowRecord))
+        folded = self._newest[0].samples_folded - waiting
+        return structs.replace(self._newest[0], samples_folded=folded, events=tuple(ready))
+
+    def flush(self) -> None:
+        """Let nothing wait any more: a checkpoint of the first server has it."""
+        while self._waiting:
+            self._settle_first()
 
     def _settle(self) -> None:
         """Make ready what waits for nothing any more."""
         while self._waiting:
             event = self._waiting[0]
-            if isinstance(event, WindowRecord):
-                window = _window_of(event)
-                pairs = list(zip(self._others, self._ahead, strict=True))
-                if not all(window in known or ahead.get(event.worker) for known, ahead in pairs):
-                    break
-                event = _with_bytes(event, [_take(window, *pair) for pair in pairs])
-            self._ready.append(event)
-            self._waiting.popleft()
+            if isinstance(event, WindowRecord) and not all(
+                _window_of(event) in known or ahead.get(event.worker)
+                for known, ahead in zip(self._others, self._ahead, strict=True)
+            ):
+                break
+            self._settle_first()
+
+    def _settle_first(self) -> None:
+        event = self._waiting.popleft()
+        if isinstance(event, WindowRecord):
+            pairs = zip(self._others, self._ahead, strict=True)
+            event = _with_bytes(event, [_take(_window_of(event), *pair) for pair in pairs])
+        self._ready.append(event)
 
 
 def lag(first: SavedLedger, other: SavedLedger) -> dict[int, int]:
@@ -220,21 +211,10 @@ def lag(first: SavedLedger, other: SavedLedger) -> dict[int, int]:
     Such windows are trained again when the run goes on. This server keeps what it has, and tells
     no record of them.
     """
-    if first.epochs_ended != other.epochs_ended:
-        raise DataError(
-            "The states of a run's servers do not belong together: one has ended "
-            f"{other.epochs_ended} epochs, and the first one {first.epochs_ended}."
-        )
-    ahead = {
-        seat: theirs.next_sequence - ours.next_sequence
+    return {
+        seat: max(0, theirs.next_sequence - ours.next_sequence)
         for seat, (ours, theirs) in enumerate(zip(first.seats, other.seats, strict=True))
     }
-    if behind := [seat for seat, windows in ahead.items() if windows < 0]:
-        raise DataError(
-            "The states of a run's servers do not belong together: a server lacks windows of "
-            f"worker {behind[0]} that the first one has."
-        )
-    return ahead
 
 
 def _take(
@@ -243,7 +223,7 @@ def _take(
     """Take a window that a server has folded; return its bytes, which a checkpoint has not."""
     if window in known:
         return known.pop(window)
-    ahead[window[0]] -= 1
+    ahead[window[0]] = max(0, ahead.get(window[0], 0) - 1)
     return 0, 0
 
 

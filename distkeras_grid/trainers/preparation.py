@@ -130,7 +130,7 @@ class TrainingJob:
         before = len(self.history.records)
         self.checkpointer = checkpointer = self._checkpointer(progress)
         with (
-            self._serve(serve, center, key, saved, checkpointer) as server,
+            self._serve(serve, center, key, saved) as server,
             self._leaving(server),
         ):
             if moved := port_note(self.settings.place.port, server.address.port):
@@ -196,12 +196,10 @@ class TrainingJob:
         center: Vector,
         key: bytes,
         saved: Sequence[Packed],
-        checkpointer: Checkpointer | None,
     ) -> AnyServer:
         """Return the run's servers, not started yet."""
         if self.spec.exchange.servers > 1:
-            give_up = None if checkpointer is None else checkpointer.give_up
-            return ShardedProcess(self.settings, center, key, saved, serve, give_up)
+            return ShardedProcess(self.settings, center, key, saved, serve)
         return serve(self.settings, center, key, saved)
 
     def _plan(self, addresses: tuple[ServerAddress, ...]) -> WorkerPlan:

@@ -207,9 +207,8 @@ class Run:
         ended, failed = self._jobs.done, self._jobs.failed
         update = self._poll(self._patience)
         self._show(update)
-        # What is ahead of the history is looked at when the history has it. No worker can come
-        # before the rows are dealt, so their time has not begun.
-        if not self._finished and update.whole and not self._jobs.dealing:
+        # No worker can come before the rows are dealt, so their time has not begun.
+        if not self._finished and not self._jobs.dealing:
             again = [self._retry(seat) for seat in failed if self._is_needed(seat)]
             self._ended = ended = ended and not any(again)
             self._losses.look(self._jobs.reason_of_loss, time.monotonic())

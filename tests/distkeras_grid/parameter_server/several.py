@@ -8,17 +8,9 @@ import numpy as np
 
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.driver_client import DriverClient
-from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.shards import cut, shard_settings
-
-
-def commit_of(sequence: int, **changes) -> WindowCommit:
-    """A window of one row."""
-    fields = {"version": sequence, "epoch": 1, "window": sequence, "steps": 1, "samples": 1}
-    fields |= {"loss": 0.5, "metrics": {"accuracy": 0.25}, "started": 1.0, "seconds": 0.5}
-    return WindowCommit(sequence=sequence, **{**fields, **changes})
 
 
 class Several:

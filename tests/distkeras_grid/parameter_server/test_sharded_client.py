@@ -20,8 +20,9 @@ from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import CommitInfo, build_rule, rule_of
 from distkeras_grid.spec import LayoutSpec
+from tests.distkeras_grid.parameter_server.conftest import make_commit
 from tests.distkeras_grid.parameter_server.relay import Fault, Relay
-from tests.distkeras_grid.parameter_server.several import Several, commit_of
+from tests.distkeras_grid.parameter_server.several import Several
 from tests.specs import make_settings
 
 SIZE = 10
@@ -50,7 +51,7 @@ def exchange(client, sequence, payload, **changes):
     sent = np.empty(client.vector.size, np.float32)
     sent[:] = payload
     reply = np.full_like(sent, -77)
-    return client.exchange(commit_of(sequence, **changes), sent, reply), reply
+    return client.exchange(make_commit(sequence, **changes), sent, reply), reply
 
 
 def windows(driver):
@@ -122,7 +123,7 @@ def test_each_server_has_versions_of_its_own(tools):
         # A commit of the other worker reaches the second server only.
         part = several.shards[1]
         sent = np.ones(part.size, np.float32)
-        other._clients[1].exchange(commit_of(0), sent, sent.copy())
+        other._clients[1].exchange(make_commit(0), sent, sent.copy())
         assert exchange(mine, 0, 1)[0].version == 1
         assert [client.poll().version for client in several.drivers()] == [1, 2]
         assert [windows(driver)[-1].staleness for driver in several.drivers()] == [0, 1]
@@ -142,7 +143,7 @@ def test_a_window_that_only_one_server_has_is_folded_by_the_other(ahead):
         exchange(client, 0, 1)
         span = several.shards[ahead].span
         half = np.full(several.shards[ahead].size, 2, np.float32)
-        client._clients[ahead].exchange(commit_of(1), half, half.copy())
+        client._clients[ahead].exchange(make_commit(1), half, half.copy())
         client.close()
         again = several.worker(attempt=1)
         start = again.ready(3)

@@ -10,13 +10,13 @@ import pytest
 
 from distkeras_grid.array_tree import unpack
 from distkeras_grid.errors import ParameterServerError, RefusedError, ServerUnreachableError
-from distkeras_grid.parameter_server import sharded_process
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
-from tests.distkeras_grid.parameter_server.several import Several, commit_of
+from tests.distkeras_grid.parameter_server.conftest import make_commit
+from tests.distkeras_grid.parameter_server.several import Several
 from tests.specs import make_settings
 
 SIZE = 50_003
@@ -72,7 +72,7 @@ def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
                 for number in range(rows):
                     sent[:] = seat + 1
                     epoch, window = divmod(number, WINDOWS)
-                    commit = commit_of(number, version=version, epoch=1 + epoch, window=window)
+                    commit = make_commit(number, version=version, epoch=1 + epoch, window=window)
                     version = client.exchange(commit, sent, reply).version
                 client.finish()
 
@@ -141,7 +141,7 @@ class Work(threading.Thread):
             if self.ended.is_set():
                 return
             epoch, window = divmod(number, WINDOWS * EPOCHS)
-            commit = commit_of(number, version=version, epoch=1 + epoch, window=window)
+            commit = make_commit(number, version=version, epoch=1 + epoch, window=window)
             version = self.client.exchange(commit, sent, reply).version
             time.sleep(0.002)
         self.client.finish()
@@ -187,10 +187,11 @@ def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
                 new.extend(running.poll(10).events)
             center = running.center()
         if execution:
-            # From where the first server was.
+            # From where the first server was, or from a window before that another one lacked.
             done = [event for event in events if isinstance(event, WindowRecord)]
             for worker, seat in zip(workers, range(WORKERS), strict=True):
-                assert worker.begun == sum(event.worker == seat for event in done)
+                count = sum(event.worker == seat for event in done)
+                assert max(0, count - 1) <= worker.begun <= count
         events += new
     np.testing.assert_array_equal(center, WINDOWS * EPOCHS * EPOCHS * WORKERS)
     windows = [event for event in events if isinstance(event, WindowRecord)]
@@ -204,140 +205,73 @@ def exchange(client, shards, number, rows=4):
     epoch, window = divmod(number, rows)
     for part, shard in zip(client._clients, client._shards, strict=True):
         if shard.number in shards:
-            commit = commit_of(number, version=0, epoch=1 + epoch, window=window)
+            commit = make_commit(number, version=0, epoch=1 + epoch, window=window)
             vector = np.ones(shard.size, np.float32)
             part.exchange(commit, vector, np.empty_like(vector))
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.full
-def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monkeypatch):
-    settings = make_settings(trainable_size=9, servers=3, rows=4)
-    key, told = new_key(), []
-    with (
-        ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
-        sharded(running, key, settings, 0) as client,
-    ):
-        client.ready(4)
-        exchange(client, {0, 1}, 0)
-        running.begin_checkpoint()
-        for _ in range(5):
-            assert not running.poll(5).captured
-        exchange(client, {2}, 0)
-        assert captured(running) == 1
-        # It stays until the driver has kept its own state.
-        assert running.poll(5).captured == 1
-        assert running.poll(5, captured=1).captured == 0
-        exchange(client, {0}, 1)
-        monkeypatch.setattr(sharded_process, "TAKING_SECONDS", 0.0)
-        running.begin_checkpoint()
-        assert told == []
-        for _ in range(3):
-            assert not running.poll(5, captured=1).captured
-        assert len(told) == 1
-        exchange(client, {1, 2}, 1)
-        exchange(client, {0, 1, 2}, 2)
-        found = [event for _ in range(3) for event in running.poll(5, captured=1).events]
-        assert [event.window for event in found if isinstance(event, WindowRecord)] == [1, 2]
-        running.begin_checkpoint()
-        assert captured(running) > 2
-        assert len(told) == 1
-
-
-class Asked:
-    """Counts what a server is asked for."""
-
-    def __init__(self, monkeypatch, server):
-        self.count, begin = 0, server.begin_checkpoint
-
-        def counting(**options):
-            self.count += 1
-            begin(**options)
-
-        monkeypatch.setattr(server, "begin_checkpoint", counting)
-
-
-@pytest.fixture
-def ahead(monkeypatch):
-    """Two servers, of which the second has ended an epoch that the first has not; what they say."""
-    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2)
-    key, told = new_key(), []
-    with (
-        ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
-        sharded(running, key, settings, 0) as client,
-    ):
-        asked = [Asked(monkeypatch, server) for server in running._servers]
-        client.ready(2)
-        exchange(client, {0, 1}, 0)
-        exchange(client, {1}, 1)
-        running.begin_checkpoint()
-        for _ in range(5):
-            assert not running.poll(5).captured
-        # It has waited, and nobody has copied a center meanwhile.
-        assert [each.count for each in asked] == [1, 0]
-        yield running, client, asked, told
+def test_a_checkpoint_is_taken_where_one_server_lacks_a_window_and_has_not_ended_the_epoch(ahead):
+    """Nobody waits for the window; a run that goes on folds it where it is missing."""
+    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2, snapshots_per_epoch=1)
+    saved, key, events = (), new_key(), []
+    for execution in range(2):
+        with (
+            ShardedProcess(settings, np.zeros(9, np.float32), key, saved) as running,
+            sharded(running, key, settings, 0) as client,
+        ):
+            assert client.ready(2).next_sequence == execution
+            if not execution:
+                exchange(client, {0, 1}, 0, rows=2)
+                exchange(client, {ahead}, 1, rows=2)
+                running.begin_checkpoint(at_once=True)
+                number = captured(running, events=events)
+                # It stays until the driver has kept its own state.
+                assert running.poll(5).captured == number
+                assert running.poll(5, captured=number).captured == 0
+                saved = list(running.parts(number))
+                # What the first server had folded has been told, also what the other one lacks.
+                windows = [e.window for e in events if isinstance(e, WindowRecord)]
+                assert windows == [0, 1][: 2 - ahead]
+                continue
+            for number in range(1, 4):
+                exchange(client, {0, 1}, number, rows=2)
+            for _ in range(2):
+                update = running.poll(5)
+                events += update.events
+            assert update.samples_folded == 4
+            np.testing.assert_array_equal(running.center(snapshot=2), 4)
+            np.testing.assert_array_equal(running.center(), 4)
+    windows = [(e.epoch, e.window) for e in events if isinstance(e, WindowRecord)]
+    assert windows == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [e.epoch for e in events if isinstance(e, EpochEnded)] == [1, 2]
 
 
 @pytest.mark.full
-def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
-    running, client, asked, told = ahead
-    exchange(client, {0}, 1)
-    number = captured(running)
-    assert [each.count for each in asked] == [2, 1]
-    assert told == []
-    first, second = running.parts(number)
+def test_a_slice_without_its_snapshot_is_given_as_it_is():
+    """Its server had made it before the checkpoint from which the run goes on."""
     settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2, snapshots_per_epoch=1)
     key = new_key()
-    # It can go on with snapshots, too.
-    with (
-        ShardedProcess(settings, np.zeros(9, np.float32), key, [first, second]) as again,
-        sharded(again, key, settings, 0) as client,
-    ):
-        client.ready(2)
-        for number in (2, 3):
-            exchange(client, {0, 1}, number, rows=2)
-        again.poll(5)
-        np.testing.assert_array_equal(again.center(snapshot=2), 4)
-
-
-@pytest.mark.full
-def test_an_update_says_if_its_counts_are_ahead_of_its_events():
-    """Or the driver, which compares both when all workers have finished, took windows for lost."""
-    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2)
-    key, told = new_key(), 0
     with (
         ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
         sharded(running, key, settings, 0) as client,
     ):
         client.ready(2)
-        running.poll(5)
-        exchange(client, {0, 1}, 0)
-        # The second server is in another epoch when the first one's state is taken.
-        exchange(client, {1}, 1)
-        running.begin_checkpoint()
-        exchange(client, {0}, 1)
-        partial = 0
-        for _ in range(5):
-            update = running.poll(5)
-            told += sum(event.samples for event in update.events if isinstance(event, WindowRecord))
-            partial += not update.whole
-            assert update.samples_folded == told or not update.whole
-        assert update.whole
-        assert told == 2
-        assert partial == 1
-
-
-@pytest.mark.full
-def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead):
-    running, client, asked, told = ahead
-    running._until = 0.0
-    for _ in range(3):
-        assert not running.poll(5).captured
-    assert len(told) == 1
-    exchange(client, {0}, 1)
-    for _ in range(3):
-        assert not running.poll(5).captured
-    # Nobody has asked again.
-    assert [each.count for each in asked] == [1, 0]
+        exchange(client, {0, 1}, 0, rows=2)
+        exchange(client, {1}, 1, rows=2)
+        running.begin_checkpoint(at_once=True)
+        saved = list(running.parts(captured(running)))
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key, saved) as running,
+        sharded(running, key, settings, 0) as client,
+    ):
+        client.ready(2)
+        exchange(client, {0, 1}, 1, rows=2)
+        assert any(isinstance(event, EpochEnded) for event in running.poll(5).events)
+        np.testing.assert_array_equal(running.center(snapshot=1), 2)
+        with pytest.raises(RefusedError):
+            running.center(snapshot=2)
 
 
 @pytest.mark.parametrize("at", ["poll", "begin_checkpoint"])
@@ -374,34 +308,9 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
         assert windows == [0, 1, 2]
 
 
-@pytest.mark.full
-def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
-    settings = make_settings(trainable_size=9, servers=2, rows=4)
-    key, told = new_key(), []
-    with (
-        ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
-        sharded(running, key, settings, 0) as client,
-    ):
-        client.ready(4)
-        exchange(client, {0}, 0)
-        running.begin_checkpoint()
-        assert not running.poll(5).captured
-        client.first.fail("DataError", "no such row")
-        found = [event for _ in range(2) for event in running.poll(5).events]
-        failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
-        assert [event.error for event in failed] == ["DataError"]
-        assert len(told) == 1
-        # The last checkpoint of such a run waits again, for windows that are on their way.
-        running.begin_checkpoint(at_once=True)
-        assert not running.poll(5).captured
-        exchange(client, {1}, 0)
-        assert captured(running)
-        assert len(told) == 1
-
-
 def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
+    """Also if a checkpoint is to be taken just then."""
     settings = make_settings(trainable_size=9, servers=2, rows=4)
-    told = []
     with Several(settings, 2) as several:
 
         def failing(*_, **__):
@@ -409,13 +318,11 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
 
         client, drivers = several.started(4), iter(several.drivers())
         running = ShardedProcess(
-            *(settings, np.zeros(9, np.float32), several.key),
-            serve=lambda *_: next(drivers),
-            give_up=told.append,
+            *(settings, np.zeros(9, np.float32), several.key), serve=lambda *_: next(drivers)
         )
         exchange(client, {0, 1}, 0)
-        running.begin_checkpoint()
         monkeypatch.setattr(several.services[1]._coordinator._core.center, "fold", failing)
+        running.begin_checkpoint(at_once=True)
         hear, heard = running._receive, []
 
         def late(shard, timeout):
@@ -428,10 +335,11 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
             return update
 
         monkeypatch.setattr(running, "_receive", late)
-        found = [event for _ in range(3) for event in running.poll(5).events]
+        updates = [running.poll(5) for _ in range(3)]
+        found = [event for update in updates for event in update.events]
         failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
         assert [event.error for event in failed] == ["ParameterServerError"]
-        assert len(told) == 1
+        assert not any(update.captured for update in updates)
 
 
 @pytest.mark.promise(

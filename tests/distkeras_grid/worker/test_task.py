@@ -17,7 +17,8 @@ from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.worker.task import WorkerPlan, connect, reported
-from tests.distkeras_grid.parameter_server.several import Several, commit_of
+from tests.distkeras_grid.parameter_server.conftest import make_commit
+from tests.distkeras_grid.parameter_server.several import Several
 from tests.specs import make_settings
 
 
@@ -47,7 +48,7 @@ def test_it_takes_its_seat_on_each_server(servers, kind):
             client.ready(1)
             assert (client.vector == 5).all()
             payload, reply = client.vector.copy(), client.vector.copy()
-            client.exchange(commit_of(0), payload, reply)
+            client.exchange(make_commit(0), payload, reply)
             client.finish()
         for driver in several.drivers():
             (seat,) = driver.poll().seats
