@@ -103,10 +103,10 @@ class Planes:
 
         `window`: part of the page to decode; of a page that is not upright, all of it.
         """
-        place: dict[str | None, int] = {**self.place}
-        place |= {self.z_axis: plane, self.channel_axis: channel}
+        asked = {self.z_axis: plane, self.channel_axis: channel}
         lengths = [length for _, length in self.stack.leading]
-        indices = [place.get(axis, 0) for axis, _ in self.stack.leading]
+        axes = (axis for axis, _ in self.stack.leading)
+        indices = [asked.get(axis, self.place.get(axis, 0)) for axis in axes]
         number = int(np.ravel_multi_index(indices, lengths)) if lengths else 0
         if self.stack.is_one_block:
             page = self.stack.first
