@@ -105,8 +105,7 @@ class Planes:
         """
         asked = {self.z_axis: plane, self.channel_axis: channel}
         lengths = [length for _, length in self.stack.leading]
-        axes = (axis for axis, _ in self.stack.leading)
-        indices = [asked.get(axis, self.place.get(axis, 0)) for axis in axes]
+        indices = [asked.get(axis, self.place.get(axis, 0)) for axis, _ in self.stack.leading]
         number = int(np.ravel_multi_index(indices, lengths)) if lengths else 0
         if self.stack.is_one_block:
             page = self.stack.first

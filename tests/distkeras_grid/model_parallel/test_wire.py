@@ -120,7 +120,9 @@ def test_who_has_the_key_is_let_in_by_either_door(gate):
                 assert theirs.receive(10.0).arrays[0].sum() == 3
 
 
-@pytest.mark.parametrize(("run", "key"), [("run", new_key()), ("another run", KEY)])
+@pytest.mark.parametrize(
+    ("run", "key"), [("run", b"k" * 32), ("another run", KEY)], ids=["key", "run"]
+)
 def test_who_has_not_is_refused(gate, run, key):
     with pytest.raises(AuthenticationError):
         connect(gate.address, run, key, 1, 10.0)
