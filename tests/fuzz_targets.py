@@ -18,6 +18,7 @@ from data_prep.on_the_fly.column import Recipe, TilePlace, _place
 from data_prep.splits import fingerprint_store
 from distkeras_grid import array_tree
 from distkeras_grid.checkpoints import (
+    FORMAT,
     CheckpointManifest,
     Driver,
     DriverEpoch,
@@ -199,7 +200,16 @@ def stored_targets() -> list[Target]:
     """Return what is read from storage."""
     tree = {"seats": [{"rows": 7, "big": 2**100}], "center": np.ones(2, np.float32), "x": None}
     checkpoint = CheckpointManifest(
-        2, 3, "run", 1.5, 4, 5, 6, {"a": {"b": [1, 2]}}, True, (piece_of("server.tree", b"abc"),)
+        FORMAT,
+        3,
+        "run",
+        1.5,
+        4,
+        5,
+        6,
+        {"a": {"b": [1, 2]}},
+        True,
+        (piece_of("server.tree", b"abc"),),
     )
     manifest = _manifest()
     run_history = History({"trainer": "DOWNPOUR"}).to_jsonl_text().encode()

@@ -14,7 +14,6 @@ next; here arrays have all shapes, and calls and answers cross each other.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
 import sys
@@ -42,7 +41,12 @@ from distkeras_grid.parameter_server.messages import Endpoint, WorkerHello
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.parameter_server.streams import SocketStream, seconds_left, send_all
 from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS, STALL_SECONDS
-from distkeras_grid.parameter_server.transports import Listener, Transport, routes, unreachable
+from distkeras_grid.parameter_server.transports import (
+    Listener,
+    Transport,
+    by_fastest_route,
+    unreachable,
+)
 from distkeras_grid.rows import aligned_empty
 
 #: Errors of a connection that does not go on.
@@ -245,11 +249,10 @@ def connect(
     `number`: of this task in its group.
     `seconds`: time limit for connecting and proving [s].
     """
-    until = time.monotonic() + seconds
 
     def by(route: Transport, limit: float) -> ArrayChannel:
         try:
-            stream = route.connect(max(0.001, limit))
+            stream = route.connect(limit)
             try:
                 return _join(stream, run, key, number, limit)
             except BROKEN:
@@ -258,12 +261,7 @@ def connect(
         except OSError as error:
             raise unreachable(address, error) from error
 
-    *others, last = routes(address)
-    for route in others:
-        # Another program may listen on a socket of this path.
-        with contextlib.suppress(*BROKEN):
-            return by(route, seconds / 2)
-    return by(last, until - time.monotonic())
+    return by_fastest_route(address, seconds, by, BROKEN)
 
 
 def _accept(stream: SocketStream, run: str, key: bytes) -> tuple[int, ArrayChannel]:

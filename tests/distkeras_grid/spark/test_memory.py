@@ -58,7 +58,6 @@ def test_a_larger_model_more_slots_and_batches_need_more():
         ({"server_vectors": 8}, 0, 8 * 4),  # what a rule keeps
         ({"worker_vectors": 4}, 4 * 4, 0),  # what compression keeps
         ({"servers": 5}, 4, 4 * SERVER_MB),  # a copy, of which each server reads its slice
-        ({"part_bytes": 1000 * MB}, 1000, 0),
     ],
 )
 def test_what_is_kept_beside_the_weights_counts_where_it_is(changes, worker, driver):
