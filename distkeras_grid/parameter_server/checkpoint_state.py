@@ -119,6 +119,10 @@ class SavedReplay(_SavedStruct, frozen=True):
     state: Array | None
     steps: dict[str, SavedStep]
 
+    def reaches(self, version: int) -> bool:
+        """Whether there is each step from the state to a version of the center."""
+        return all(str(number) in self.steps for number in range(self.version, version))
+
 
 class SavedWorkerState(_SavedStruct, frozen=True):
     """When a seat's worker sent its state; the state itself is another part."""
@@ -146,9 +150,15 @@ class SavedServer(_SavedStruct, frozen=True):
         `data`: the packed tree, shape ``(bytes,)``, ``uint8``.
         """
         try:
-            return msgspec.convert(unpack(data), cls, dec_hook=as_array)
+            saved = msgspec.convert(unpack(data), cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
             raise DataError(f"This is not the state of a parameter server: {error}.") from error
+        if saved.replay is not None and not saved.replay.reaches(saved.ledger.version):
+            raise DataError(
+                "The checkpoint lacks steps of the replay of the shared optimizer: for too many "
+                "rounds no worker had sent its state. Go on from an earlier checkpoint."
+            )
+        return saved
 
 
 def trained_so_far(data: Packed) -> PreviousProgress:

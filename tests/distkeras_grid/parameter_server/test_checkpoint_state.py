@@ -1,4 +1,10 @@
-from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
+import numpy as np
+
+from distkeras_grid.parameter_server.checkpoint_state import (
+    CheckpointBarrier,
+    SavedReplay,
+    SavedStep,
+)
 
 
 def test_a_checkpoint_is_complete_with_the_last_answer():
@@ -32,3 +38,12 @@ def test_nobody_waits_for_a_seat_that_is_lost():
     assert gathering.complete
     gathering.begin([])
     assert gathering.complete
+
+
+def test_a_replay_that_lacks_a_step_does_not_reach_the_center():
+    """A run that went on from it refused each worker's first step."""
+    step = SavedStep(np.zeros(2, np.float32), 0.1)
+    replay = SavedReplay(4, None, {"5": step, "6": step})
+    assert not replay.reaches(7)
+    whole = SavedReplay(5, None, {"5": step, "6": step})
+    assert [whole.reaches(version) for version in (5, 7, 8)] == [True, True, False]
