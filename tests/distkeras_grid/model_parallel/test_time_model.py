@@ -43,6 +43,11 @@ def pace(layer, batch, flops):
     return UnitTime(forward=operations / flops, backward=2 * operations / flops)
 
 
+def test_a_request_and_its_answer_take_two_ways_and_their_bytes():
+    link = NetworkLink(bandwidth=100.0, latency=0.5)
+    assert (link.seconds(200), link.seconds(0)) == (2 * 0.5 + 2.0, 0.0)
+
+
 def test_equal_devices_and_a_free_link_divide_the_time():
     c = layer()
     plan = plan_layer(c, 64, [pace(c, 64, 1e10)] * 4, FREE)
