@@ -39,7 +39,7 @@ def test_the_algorithm_of_the_guide_runs(project: Path, monkeypatch: pytest.Monk
     test_rules.test_round_trip_by_name_and_parameters(rule)
     test_rules.test_nothing_trained_changes_nothing(rule)
     test_rules.test_statistics_are_never_summed(rule)
-    test_rules.test_adopt_may_work_in_place(rule)
+    test_rules.test_a_reply_may_be_applied_in_place(rule)
     test_rules.test_repeated_commits_leave_the_center_alone(rule)
     net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     net.compile("sgd", "mse")

@@ -255,7 +255,7 @@ def test_the_tasks_of_a_group_start_and_end_together_if_one_of_them_is_lost(spar
     assert "ValueError: lost" in str(launch.error(0))
     launch.again(0)
     assert launch.wait(60)
-    assert sorted(row.id for row in launch.result()) == [0, 1, 2, 3]
+    assert sorted(row.id for row in launch.rows()) == [0, 1, 2, 3]
     found = sorted(path.name.split(" ", 2) for path in tmp_path.glob("* *"))
     assert [number for number, *_ in found] == ["0", "0", "1", "1"]
     assert {rest for *_, rest in found} == {"00 ['0', '1']"}

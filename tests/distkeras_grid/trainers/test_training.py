@@ -353,7 +353,8 @@ def test_more_workers_than_a_local_master_has_slots_are_refused_before_any_work(
     from distkeras_grid import ADAG
 
     # Rows that cannot be counted: nobody looks at more than the first.
-    data = spark.range(4).selectExpr("array(cast(id as float)) as features", "id as label")
+    features = f"array_repeat(cast(id as float), {WIDTH}) as features"
+    data = spark.range(4).selectExpr(features, "id as label")
     data = data.where("if(label = 3, raise_error('the data were read') is null, true)")
     with pytest.raises(NotEnoughSlotsError):
         ADAG(build(), num_workers=3).train(data)
