@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, MutableMapping
+from typing import TypeAlias
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
 
 #: Copies that are in memory.
 IN_MEMORY = 2
+#: Where the other copies lie, by number.
+Shelf: TypeAlias = MutableMapping[int, Vector]
 
 
 class Snapshots:
@@ -26,7 +29,7 @@ class Snapshots:
     `shelf`: stores copies of vectors that are not needed soon; without one, all are in memory.
     """
 
-    def __init__(self, per_epoch: int, shelf: MutableMapping[int, Vector] | None = None) -> None:
+    def __init__(self, per_epoch: int, shelf: Shelf | None = None) -> None:
         self._per_epoch = per_epoch
         self._shelf = shelf
         self._made: dict[int, Vector] = {}

@@ -19,7 +19,7 @@ driver is told once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ from distkeras_grid.errors import (
     name_and_text,
 )
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.center_snapshots import Snapshots
+from distkeras_grid.parameter_server.center_snapshots import Shelf, Snapshots
 from distkeras_grid.parameter_server.checkpoint_state import (
     SavedServer,
     seats_in_order,
@@ -105,7 +105,7 @@ class ServerCore:
         self,
         spec: RunSpec,
         center: Vector,
-        shelf: MutableMapping[int, Vector] | None = None,
+        shelf: Shelf | None = None,
         saved: SavedServer | None = None,
     ) -> None:
         self._spec = spec
@@ -576,10 +576,7 @@ class ServerCore:
 
     @classmethod
     def resumed(
-        cls,
-        spec: RunSpec,
-        parts: Sequence[NDArray[np.uint8]],
-        shelf: MutableMapping[int, Vector] | None = None,
+        cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: Shelf | None = None
     ) -> Self:
         """Build the core of a run that goes on from a checkpoint."""
         saved = SavedServer.from_bytes(parts[0])

@@ -8,7 +8,6 @@ name only when it is complete: it is written under a hidden name first, and then
 from __future__ import annotations
 
 import codecs
-import errno
 import re
 import tempfile
 import uuid
@@ -18,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from distkeras_grid import fsync
 from distkeras_grid.errors import (
-    NoSpaceError,
     OutputExistsError,
     PathNotFoundError,
     StorageError,
 )
+from distkeras_grid.spark import local_disk
 from distkeras_grid.spark.local_names import (
     UTF8,
     check_names_below,
@@ -386,7 +384,9 @@ class Storage:
                 self._rename(file_system, from_path, to_path, overwrite=overwrite)
                 return
             is_file = file_system.getFileStatus(from_path).isFile()
-            with _durably(str(from_path.toUri().getPath()), str(to_path.toUri().getPath())):
+            with local_disk.renaming(
+                str(from_path.toUri().getPath()), str(to_path.toUri().getPath())
+            ):
                 rename = self._rename_local if is_file else self._rename
                 rename(file_system, from_path, to_path, overwrite=overwrite)
 
@@ -418,7 +418,7 @@ class Storage:
         if overwrite:
             options[0] = self.jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
             files.move(old, new, options)
-        elif _link(files, new, old):
+        elif local_disk.link(files, new, old):
             files.delete(old)
         else:
             files.move(old, new, options)
@@ -429,7 +429,7 @@ class Storage:
     def persist(self, uri: str) -> None:
         """Let a folder that Spark has written reach the disk, if it is on a local one."""
         if (path := self.local_path(uri)) is not None:
-            _persist_local(path)
+            local_disk.persist(path)
 
     def free_space(self, uri: str) -> int:
         """Return the bytes that can still be written at `uri`, which need not exist yet.
@@ -576,52 +576,6 @@ def _persist(stream: Any) -> None:
     """
     if stream.hasCapability("hsync"):
         stream.hsync()
-
-
-def _persist_local(path: str) -> None:
-    try:
-        fsync.persist(path)
-    except (FileNotFoundError, PermissionError):
-        # Somebody renames or deletes it at the same time: the rename says who was first. What this
-        # user may not read, they have not just written: it is only moved aside.
-        pass
-    except OSError as error:
-        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
-        raise kind(
-            f"{path} cannot be written to the disk: {error.strerror}. Look at the disk."
-        ) from error
-
-
-@contextmanager
-def _durably(source: str, target: str) -> Iterator[None]:
-    """Rename in the block: on a local disk the content is there before, and the name after it."""
-    _persist_local(source)
-    yield
-    try:
-        fsync.renamed(source, target)
-    except (FileNotFoundError, PermissionError):
-        # The folder is gone, and the file with it, or only its owner may open it.
-        pass
-    except OSError as error:
-        raise StorageError(
-            f"{target} has its name, but the disk does not keep it: {error.strerror}. Look at the "
-            "disk before you go on."
-        ) from error
-
-
-def _link(files: Any, new: Any, old: Any) -> bool:
-    """Give a file a second name; return False on disks without hard links."""
-    from py4j.protocol import Py4JJavaError
-
-    try:
-        files.createLink(new, old)
-    except Py4JJavaError as error:
-        # "Operation not permitted", "Operation not supported": what the disk says varies.
-        kinds = ("FileSystemException", "UnsupportedOperationException")
-        if error.java_exception.getClass().getSimpleName() in kinds:
-            return False
-        raise
-    return True
 
 
 def _is_local(file_system: Any) -> bool:

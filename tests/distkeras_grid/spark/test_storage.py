@@ -354,7 +354,7 @@ def test_a_file_that_comes_after_the_check_is_not_replaced(
     storage.write_text(f"{root}/a", "winner")
     monkeypatch.setattr(Storage, "exists", lambda *_: False)
     if not links:
-        monkeypatch.setattr("distkeras_grid.spark.storage._link", lambda *_: False)
+        monkeypatch.setattr("distkeras_grid.spark.local_disk.link", lambda *_: False)
     with pytest.raises(StorageError, match="exists already"):
         storage.write_text(f"{root}/a", "late")
     storage.write_text(f"{root}/b", "new")
