@@ -20,6 +20,7 @@ from distkeras_grid.parameter_server.messages import (
     Poll,
     PutOptimizerState,
     Ready,
+    Resume,
     WindowCommit,
     WorkerEnd,
 )
@@ -139,6 +140,29 @@ def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
     replay.forget(newest=3)
     with pytest.raises(RefusedError):
         replay.step(0, 1)
+
+
+def test_a_promise_is_kept_until_the_first_step():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    replay.add(1, LoggedStep(vector(), None))
+    np.testing.assert_array_equal(replay.promised(0), state(6))
+    replay.step(0, 1)
+    with pytest.raises(RefusedError):
+        replay.promised(0)
+
+
+def test_a_seat_that_has_left_keeps_nothing():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    replay.receive_weights(0, 2, vector(7))
+    replay.leave(0)
+    with pytest.raises(RefusedError):
+        replay.promised(0)
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 2, state())
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -355,3 +379,44 @@ def test_nobody_hands_over_a_state_where_workers_make_no_steps():
         with pytest.raises(RefusedError):
             core.handle(ReceivedMessage(seat.session, message, vector(5), state=kept), 0.0)
     np.testing.assert_array_equal(core.center.vector, vector())
+
+
+def test_a_worker_whose_reply_was_lost_is_asked_again_until_it_has_handed_over():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    # The same commit on another connection.
+    grid.sessions[0] = grid.join(0, 0)
+    grid.say(grid.sessions[0], Resume())
+    assert grid.commit(0, 1)[0].state_wanted
+    assert not grid.commit(1, 1)[1].state_wanted
+    grid.tell(0, 2, 7, 8)
+    assert not grid.commit(0, 1)[0].state_wanted
+
+
+def test_who_was_asked_tells_over_a_new_connection_but_no_new_attempt_does():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.sessions[0] = grid.join(0, 0)
+    grid.say(grid.sessions[0], Resume())
+    grid.tell(0, 2, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    other = Grid()
+    other.round(0)
+    assert other.round(1)[0].state_wanted
+    other.sessions[0] = other.join(0, 1)
+    other.start(other.sessions[0])
+    with pytest.raises(RefusedError):
+        other.tell(0, 2, 5)
+
+
+@pytest.mark.parametrize(("version", "value"), [(2, 1.0), (1, np.nan)])
+def test_weights_of_the_future_or_not_finite_are_refused(version, value):
+    grid = Grid()
+    grid.round(0)
+    grid.stop()
+    with pytest.raises(RefusedError):
+        grid.tell(0, version, value)
+    assert np.isfinite(grid.center().vector).all()

@@ -61,3 +61,10 @@ def test_a_seat_that_is_wanted_is_asked_before_its_time():
     assert not keeping.asks(0, now=2.5)
     assert keeping.asks(0, now=2.5, wanted=True)
     assert not WorkerStateStore(1, active=False).asks(0, now=2.5, wanted=True)
+
+
+def test_a_worker_that_has_finished_is_not_waited_for():
+    keeping = WorkerStateStore(1, active=True)
+    keeping.asks(0, now=1.0)
+    keeping.leave(0)
+    assert not keeping.awaits(0, sequence=1)
