@@ -8,7 +8,6 @@ files, and have told each actor the same, are one `State`, so all orders can be 
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections import deque
@@ -131,9 +130,6 @@ class Files:
 
     def read_bytes(self, uri: str) -> bytes:
         return self._do(("read", uri))
-
-    def sha256(self, uri: str) -> str:
-        return hashlib.sha256(self.read_bytes(uri)).hexdigest()
 
     def read_text(self, uri: str) -> str:
         return self.read_bytes(uri).decode()

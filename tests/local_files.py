@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
@@ -73,9 +72,6 @@ class LocalFiles:
         except OSError:
             return False
         return True
-
-    def sha256(self, uri):
-        return hashlib.sha256(self.read_bytes(uri)).hexdigest()
 
     def make_dirs(self, uri):
         self._do("make", uri)

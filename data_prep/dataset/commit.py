@@ -3,10 +3,10 @@
 A run writes its shards under names of its own, ``shard=N-RUN``, and no file in them ever changes.
 They are read once a manifest lists them. To commit, the run writes the manifest of the version that
 follows the one it began with, ``_versions/N.json``, under a hidden name, and renames it. **That
-rename is the commit.** It fails if the name exists (an object store only looks before), so of two
-runs that began with the same version the later one gets an error, whether it was slow, or suspended
-and taken for dead. A run that is killed before the rename has changed nothing, and one that is
-killed after it is complete.
+rename is the commit.** It fails if the name exists, so of two runs that began with the same version
+the later one gets an error, however slow it was. (Object stores, and local disks without hard
+links, only look before.) A run that is killed before the rename has changed nothing, and one that
+is killed after it is complete.
 
 Nothing else is needed to agree: no lock, no sign of life and no journal. `vacuum` deletes what
 killed runs and former versions leave.
@@ -47,7 +47,7 @@ from distkeras_grid.spark.storage import Storage
 
 # What no kept version lists is deleted once it is so old. A run may still work on it: an archive of
 # 100,000 images takes a day or two on a cluster, and clocks of drivers may differ by hours. A run
-# that works for longer can lose its shards, and then commits nothing.
+# must not work for longer: another one would delete its shards.
 VACUUM_AGE = timedelta(days=7)
 _TIME = "%Y%m%dT%H%M%S"
 _SHARD = re.compile(r"shard=\d{1,18}(?:-(\d{8}T\d{6})-[0-9a-f]{8})?")
@@ -63,7 +63,7 @@ def run_id(now: datetime) -> str:
 
 def read_head(files: Storage, root: str) -> DataSet | None:
     """Return the present version of a data set; None if there is none."""
-    present = present_manifest(root, files.list_names, files.read_bytes)
+    present = present_manifest(root, files.list_names, files.exists, files.read_bytes)
     if present is None:
         return None
     number, content = present
@@ -160,6 +160,8 @@ class Transaction:
         self.check()
         manifest = {**content, "run": self._run}
         text = msgspec.json.encode(manifest).decode() + "\n"
+        # What cannot be read must not become the present version.
+        head = DataSet.from_text(text, uri)
         try:
             self._files.write_text(uri, text)
         except StorageError as error:
@@ -168,12 +170,12 @@ class Transaction:
                     raise self._conflict(number) from error
                 raise
         self._names.clear()
-        self.head = DataSet.from_text(text, uri)
-        return self.head
+        self.head = head
+        return head
 
     def check(self) -> None:
         """Refuse to go on if the head is not the present version any more."""
-        present = present_number(self._root, self._files.list_names)
+        present = present_number(self._root, self._files.list_names, self._files.exists)
         if present != (None if self.head is None else self.head.manifest.last_update):
             raise self._conflict(present)
 
@@ -205,15 +207,18 @@ def _listed(head: DataSet | None) -> set[str]:
     return {*head.shards.values(), *former}
 
 
-def vacuum(files: Storage, root: str, head: DataSet, say: Say) -> None:
-    """Delete what no kept version lists and nobody has written to for a week; see `VACUUM_AGE`.
+def vacuum(files: Storage, root: str, say: Say) -> None:
+    """Delete what no kept version lists and is a week old; see `VACUUM_AGE`.
 
-    That are shards of killed runs and of former versions, manifests of the latter, and files that
+    These are shards of runs that began so long ago, manifests of former versions, and files that
     were not whole yet. If this fails, the data set is still valid.
     """
     before = datetime.now(UTC) - VACUUM_AGE
-    current = {file_of(each.number) for each in head.manifest.history}
     try:
+        names = files.list_names(root)
+        # Read after the listing: what was committed until then is listed by it.
+        head = require_head(files, root)
+        current = {file_of(each.number) for each in head.manifest.history}
         gone = [
             file
             for number in numbers_in(files.list_names(f"{root}/{FOLDER}"))
@@ -221,7 +226,6 @@ def vacuum(files: Storage, root: str, head: DataSet, say: Say) -> None:
             and (file := file_of(number)) not in current
             and _is_older(files, f"{root}/{file}", before)
         ]
-        names = files.list_names(root)
         gone += [name for name in uncommitted(names, head) if _was_written(name, before)]
         for folder in ("", *{FOLDER, FINGERPRINTS}.intersection(names)):
             place = f"{folder}/" if folder else ""

@@ -21,7 +21,7 @@ from data_prep.dataset.dataset_card import write_cards
 from data_prep.dataset.history import next_manifest
 from data_prep.dataset.manifest import DataSet, tables_of
 from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize
-from data_prep.dataset.shards import COPIED_ROWS, SHARD_BYTES
+from data_prep.dataset.shards import SHARD_BYTES
 from data_prep.spark.driver import executor_errors, verify_row_counts
 from data_prep.spark.passes import write_tiles
 from data_prep.spark.progress import task_progress
@@ -30,7 +30,7 @@ from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.progress import Say, format_bytes
 from distkeras_grid.spark.dataframes import apply_label_overrides
-from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.session import READ_ROWS, READ_SETTING, build_session
 from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def compact_tiles(
             files = pluralize(sum(each.count for each in bundle), "file")
             say(f"  shard {number} has the rows of {pluralize(len(bundle), 'shard')} with {files}")
     write_cards(storage, root, head, say)
-    vacuum(storage, root, head, say)
+    vacuum(storage, root, say)
     return head.content
 
 
@@ -146,7 +146,7 @@ def _copy(
     corrections = known.manifest.corrections(whole=True)
     wanted = Counter({str(e.sha256): e.tiles for e in _entries(known, numbers)})
     reading = {
-        "spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS,
+        READ_SETTING: READ_ROWS,
         # A task reads this many bytes of whole files side by side, and writes one file of them.
         "spark.sql.files.maxPartitionBytes": str(MOST_FILE_BYTES),
         "spark.sql.files.openCostInBytes": "0",

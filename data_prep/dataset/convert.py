@@ -1,7 +1,7 @@
 """Conversion of a data set of the layout before this one, in which no tile is written again.
 
 Layout 1 had one manifest, ``_dataset.json``, that was replaced by a rename, and ``_versions`` held
-the former ones. What signs of life, journals and hidden folders were left there is deleted.
+the former ones. Files and hidden folders that killed runs left there are deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import msgspec
 
 from data_prep.dataset.commit import vacuum
 from data_prep.dataset.dataset_card import write_cards
-from data_prep.dataset.history import version_hash
 from data_prep.dataset.manifest import LAYOUT, DataSet
 from distkeras_grid.dataset.versions import FORMER_MANIFEST, file_of
 from distkeras_grid.errors import UNREADABLE, PathNotFoundError, SchemaError
@@ -36,8 +35,7 @@ def convert_layout(storage: Storage, data: str, say: Say = lambda _: None) -> in
         # Data sets of images have no sources, and one version.
         is_tiled = "sources" in content
         if is_tiled:
-            # The first releases wrote neither.
-            content = {"hash": version_hash(content), "history": [], **content, "version": LAYOUT}
+            content = {**content, "version": LAYOUT}
     except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
         raise SchemaError(
             f"{uri} is not the manifest of a data set: {error!r}. Nothing was changed. Look who "
@@ -55,5 +53,5 @@ def convert_layout(storage: Storage, data: str, say: Say = lambda _: None) -> in
     storage.delete(uri)
     if head is not None:
         write_cards(storage, root, head, say)
-        vacuum(storage, root, head, say)
+        vacuum(storage, root, say)
     return number

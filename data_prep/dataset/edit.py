@@ -32,5 +32,5 @@ def publish_tables(
         now = datetime.now(UTC)
         head = Transaction(storage, root, head).commit(next_manifest(changed, head.manifest, now))
     write_cards(storage, root, head, say)
-    vacuum(storage, root, head, say)
+    vacuum(storage, root, say)
     return head.content

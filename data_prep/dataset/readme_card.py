@@ -125,7 +125,7 @@ def _user_text(former: str | None) -> str:
     if not begin or not end:
         raise SchemaError(
             f"{FILE} lacks the line {END if begin else BEGIN!r}. Write it back, or give the page "
-            "another name: the next publication writes it anew."
+            "another name: the next version writes it anew."
         )
     return text
 

@@ -34,6 +34,7 @@ from distkeras_grid.dataset.manifest import REMOVED, TILED, ImageRecord, Version
 from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
+from distkeras_grid.spark.session import READ_ROWS, READ_SETTING
 from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 SHARD_BYTES = 16 << 30
 # A killed update loses about this part of its work, and commits at most so often.
 COMMITS = 8
-# Rows that Spark reads at once while it copies tiles; the default would hold thousands of them.
-COPIED_ROWS = "64"
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Shards:
         # If they are lost they are computed again: an update killed before this reads once more.
         save_fingerprints(self._storage, self._root, plan.new_fingerprints)
         if transaction.head is not None:
-            vacuum(self._storage, self._root, transaction.head, self._say)
+            vacuum(self._storage, self._root, self._say)
         return state.content
 
     def _write_all(self, plan: UpdatePlan, state: _State) -> None:
@@ -259,7 +258,7 @@ class Shards:
         from pyspark.sql import functions as F
 
         wanted = Counter({str(entry.sha256): entry.tiles for entry in stay})
-        reading = {"spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS}
+        reading = {READ_SETTING: READ_ROWS}
         copying = executor_errors(self._spark, self._root, "copying a shard of")
         with spark_settings(self._spark, reading), copying:
             tiles = self._spark.read.parquet(escaped(former))

@@ -95,7 +95,7 @@ class Folder(BytesIO):
 
 def copy_to_local(connection: WebHdfsConnection, path: str) -> Folder:
     """Return a copy of a folder on HDFS, on the local disk."""
-    check_disk_space(connection.summary(path).length)
+    check_disk_space(connection.size(path))
     with ExitStack() as resources:
         target = resources.enter_context(tempfile.TemporaryDirectory(dir=local_folder()))
         _copy(connection, path, Path(target))

@@ -52,10 +52,9 @@ if TYPE_CHECKING:
 TILES = OutputKind(
     "data set of tiles",
     marker=file_of(0),
-    # Earlier releases kept folds in files. A run that is killed while it describes a version
-    # leaves a hidden name.
-    others=("shard=*", VERSIONS, REPORTS, LIKENESS, CARD, "_folds", CROISSANT, PAGE, *PARTIAL),
-    unfinished=("shard=*-*", VERSIONS, LIKENESS),
+    # A run that is killed while it describes a version leaves a hidden name.
+    others=("shard=*", VERSIONS, REPORTS, LIKENESS, CARD, CROISSANT, PAGE, *PARTIAL),
+    unfinished=("shard=*-*", VERSIONS),
     grows_by="add to it what it lacks (--update)",
 )
 # At most this many unreadable images are named in one error.
@@ -73,7 +72,9 @@ def tiles_kind(present: int | None) -> OutputKind:
 def check_output(storage: Storage, settings: TilingSettings) -> None:
     """Refuse an output that is or contains the input, or would replace something else."""
     overwrite = settings.overwrite or settings.update
-    kind = tiles_kind(present_number(settings.output.rstrip("/"), storage.list_names))
+    kind = tiles_kind(
+        present_number(settings.output.rstrip("/"), storage.list_names, storage.exists)
+    )
     output = Output(storage, settings.output, kind, overwrite=overwrite)
     output.check_existing(settings.input)
 

@@ -69,7 +69,7 @@ def check_leaks_of(
     root = data.rstrip("/")
     if not storage.exists(root):
         raise PathNotFoundError(f"There is no {data}. Check the path.")
-    if present_number(root, storage.list_names) is not None:
+    if present_number(root, storage.list_names, storage.exists) is not None:
         arguments = (splits, group, glob, choice or PlaneSelector(), max_pixels)
         if arguments != (FIRST_FOLDER, None, None, PlaneSelector(), MAX_PIXELS):
             raise ConfigurationError(

@@ -225,7 +225,11 @@ def check_splits(data: str, splits: Iterable[str | None], place: DriverEnvironme
 def present_at(data: str, place: DriverEnvironment = HERE) -> tuple[int, bytes] | None:
     """Return number and manifest of a data set's version, None where they cannot be told."""
     root = data.rstrip("/")
-    return _asked(root, place, lambda files: present_manifest(root, files.list_names, files.read))
+
+    def ask(files: Files) -> tuple[int, bytes] | None:
+        return present_manifest(root, files.list_names, files.exists, files.read)
+
+    return _asked(root, place, ask)
 
 
 def check_fold(split: str | None, fold: str | None, give: str = VALIDATION_HINT) -> None:

@@ -138,7 +138,9 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs) if storage.exists(runs) else []
     pointer = _pointer(storage, runs)
-    manifest, version = read_manifest(storage, flags.data), None
+    manifest = read_manifest(storage, flags.data)
+    # A night may commit while the training starts: it reads what is read here.
+    version: int | None = manifest.last_update
     arguments = trainer_arguments(flags)
     checkpoints = Checkpoints(storage, arguments.get("checkpoint_dir"))
     begun = read_begun(storage, runs, names)
@@ -149,7 +151,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
         if not begun.driver.precedes(driver) and not (can and arguments.get("resume")):
             begun = None
     if begun is not None:
-        if begun.update != manifest.last_update and keeps(manifest, begun.update):
+        if keeps(manifest, begun.update):
             version = begun.update
             manifest = read_manifest(storage, flags.data, version)
         manifest = until(manifest, begun.update)
@@ -170,7 +172,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     run_flags = train_flags(flags, f"{runs}/{name}", latest, new)
     run_flags = argparse.Namespace(**vars(run_flags) | {"data_version": version})
     trainer = train.train(checkpoints.flags(run_flags, name))
-    _check_first(storage, runs, pointer, name)
+    _check_first(storage, runs, pointer, now)
     result = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(result) + "\n", overwrite=True)
     checkpoints.delete(name)
@@ -219,12 +221,15 @@ def _pointer(storage: Storage, runs: str) -> str | None:
         return None
 
 
-def _check_first(storage: Storage, runs: str, pointer: str | None, name: str) -> None:
+def _check_first(storage: Storage, runs: str, pointer: str | None, now: Begun) -> None:
     """Refuse to add a run where another command has added one since this one began."""
     if (present := _pointer(storage, runs)) != pointer:
+        # Another attempt of this application must not take it for unfinished.
+        if read_begun(storage, runs, storage.list_names(runs)) == now:
+            storage.delete(f"{runs}/{BEGUN}")
         raise BusyError(
             f"Another retrain has added a run to {runs} meanwhile: {LATEST} is {present}. The "
-            f"model of this one is in {runs}/{name}, and no later run starts from it. Let only "
+            f"model of this one is in {runs}/{now.run}, and no later run starts from it. Let only "
             "one command work on the runs (--lock FILE)."
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from distkeras_grid.cli.console import print_result
@@ -83,7 +84,7 @@ def sandbox(flags: argparse.Namespace) -> ExitCode:
         print_result(f"deleted what the sandbox wrote in {grid.layout.root}")
     else:
         grid.stop()
-        print_result(f"stopped; {grid.layout.root} stays. Delete it: distkeras-grid sandbox delete")
+        print_result(f"stopped; {grid.layout.root} stays. Delete it: {grid.command('delete')}")
     return ExitCode.OK
 
 
@@ -94,7 +95,7 @@ def status(grid: Sandbox, daemons: dict[str, bool]) -> ExitCode:
     if all(daemons.values()):
         print_result(f"\n{describe(grid)}")
         return ExitCode.OK
-    print_result(f"\nits data are in {grid.layout.root}; start it: distkeras-grid sandbox start")
+    print_result(f"\nits data are in {grid.layout.root}; start it: {grid.command('start')}")
     return ExitCode.CLUSTER
 
 
@@ -106,7 +107,7 @@ def describe(grid: Sandbox) -> str:
         f"logs  {grid.layout.logs}",
         "",
         "In every shell that is to use it:",
-        f"  source {grid.layout.root}/environment.sh",
+        f"  source {shlex.quote(str(grid.layout.environment))}",
     ]
     return "\n".join(lines)
 

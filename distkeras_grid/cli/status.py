@@ -32,7 +32,7 @@ def build_parser() -> Parser:
         "id",
         metavar="ID",
         nargs="?",
-        help="application_..., as printed by submit (the newest)",
+        help="application_..., as printed by submit (without it: a list of the newest)",
     )
     add_keytab_flags(parser)
     return parser

@@ -44,30 +44,34 @@ def numbers_in(names: Collection[str]) -> list[int]:
     return sorted(int(match.group(1)) for name in names if (match := _MANIFEST.fullmatch(name)))
 
 
-def present_number(root: str, list_names: Callable[[str], list[str]]) -> int | None:
+def present_number(
+    root: str, list_names: Callable[[str], list[str]], exists: Callable[[str], bool]
+) -> int | None:
     """Return the number of the present version; None where there is no version.
 
     `list_names`: returns the names in a folder, and raises a `PathNotFoundError` if it is missing.
     """
-    names = _names_in(list_names, root)
-    if FORMER_MANIFEST in names:
+    if exists(f"{root}/{FORMER_MANIFEST}"):
         raise SchemaError(
             f"{root} is a data set of an earlier layout: it holds {FORMER_MANIFEST}. Convert it by "
             f"distkeras-grid versions --data {root} --convert, which writes no tile again."
         )
-    numbers = numbers_in(_names_in(list_names, f"{root}/{FOLDER}") if FOLDER in names else [])
+    numbers = numbers_in(_names_in(list_names, f"{root}/{FOLDER}"))
     return numbers[-1] if numbers else None
 
 
 def present_manifest(
-    root: str, list_names: Callable[[str], list[str]], read: Callable[[str], bytes]
+    root: str,
+    list_names: Callable[[str], list[str]],
+    exists: Callable[[str], bool],
+    read: Callable[[str], bytes],
 ) -> tuple[int, bytes] | None:
     """Return number and manifest of the present version; None where there is no version.
 
     `read`: returns the content of a file, and raises a `PathNotFoundError` if it is missing.
     """
     for _ in range(TRIES):
-        number = present_number(root, list_names)
+        number = present_number(root, list_names, exists)
         if number is None:
             return None
         try:

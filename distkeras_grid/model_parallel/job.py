@@ -83,7 +83,7 @@ class DriverCaller:
         """Tell what the user should know; the training does not depend on it."""
         timed = [each.to_json() for each in passes[:MOST_PASSES]]
         # If the driver has ended the run, its parameter server reports that, too.
-        with contextlib.suppress(ServerUnreachableError):
+        with contextlib.suppress(*BROKEN):
             self._ask("report", {"lines": list(lines), "shares": shares, "passes": timed})
 
     def part(self) -> bytes:

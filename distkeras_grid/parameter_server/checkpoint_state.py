@@ -156,7 +156,7 @@ class SavedServer(_SavedStruct, frozen=True):
         if saved.replay is not None and not saved.replay.reaches(saved.ledger.version):
             raise DataError(
                 "The checkpoint lacks steps of the replay of the shared optimizer: for too many "
-                "rounds no worker had sent its state. Go on from an earlier checkpoint."
+                "rounds no worker had sent its state."
             )
         return saved
 

@@ -135,10 +135,11 @@ def split_parts(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]
 class EventMerger:
     """What the servers of a run tell, as if one server told it.
 
-    The record of a window is that of the first server, with the bytes of all, once all have folded
-    it. Whatever the first server tells after a window waits with it, so that an epoch has ended
-    when it has ended on every server. Only the news of workers do not wait: a window may never
-    become complete after its worker has failed.
+    The record of a window is that of the first server, with the bytes of all, once all have
+    folded it. Whatever the first server tells after a window waits with it, so that an epoch
+    has ended when it has ended on every server, or a checkpoint has been taken (`flush`). Only
+    the news of workers do not wait: a window may never become complete after its worker has
+    failed.
 
     Examples
     --------

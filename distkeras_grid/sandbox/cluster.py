@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import shutil
 import socket
 import tempfile
@@ -145,8 +146,7 @@ class Sandbox:
             return SandboxState.from_json(self.layout.state.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise SandboxError(
-                f"There is no sandbox in {self.layout.root}. Start one: distkeras-grid sandbox "
-                "start."
+                f"There is no sandbox in {self.layout.root}. Start one: {self.command('start')}."
             ) from error
 
     @property
@@ -186,8 +186,10 @@ class Sandbox:
             if running and running.keys() >= set(self.state.names):
                 raise SandboxError(
                     f"The sandbox in {self.layout.root} runs already. Use it, or stop it first: "
-                    "distkeras-grid sandbox stop."
+                    f"{self.command('stop')}."
                 )
+            if running:
+                self._check_numbers()
             with ExitStack() as undo:
                 self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
                 path = daemon_class_path()
@@ -264,10 +266,35 @@ class Sandbox:
         if file is None:
             raise BusyError(
                 f"Another command starts or stops the sandbox in {self.layout.root}. Wait until it "
-                "has ended, and look: distkeras-grid sandbox status."
+                f"has ended, and look: {self.command('status')}."
             )
         with file:
+            owner = self.layout.state.stat().st_uid if self.layout.state.exists() else os.getuid()
+            if owner != os.getuid():
+                raise SandboxError(
+                    f"The sandbox in {self.layout.root} is that of the user with the number "
+                    f"{owner}, and only this user finds its daemons. Run the command as this user."
+                )
             yield
+
+    def command(self, verb: str) -> str:
+        """Return the command line of a verb for this sandbox."""
+        root = self.layout.root
+        folder = "" if root == default_folder().resolve() else f" --folder {shlex.quote(str(root))}"
+        return f"distkeras-grid sandbox {verb}{folder}"
+
+    def _check_numbers(self) -> None:
+        """Refuse other numbers than those with which its daemons run."""
+        state = self.state
+        for flag, wanted, has in (
+            ("datanodes", self._datanodes, state.datanodes),
+            ("memory_mb", self._memory_mb, state.memory_mb),
+        ):
+            if wanted not in (None, has):
+                raise SandboxError(
+                    f"The sandbox in {self.layout.root} runs with {flag} {has}. Received: {wanted}."
+                    f" Stop it first: {self.command('stop')}."
+                )
 
     def _discard(self) -> None:
         """Delete the folder if it was made here."""
@@ -277,7 +304,10 @@ class Sandbox:
     def _end(self) -> None:
         """End all daemons and containers, and delete what only they need."""
         layout = self.layout
-        daemons.stop(list(daemons.running(layout.scratch).values()), layout.containers)
+        running, names = daemons.running(layout.scratch), self.state.names
+        first = running.keys() - set(names)  # A NameNode that formats
+        order = [*first, *(name for name in names if name in running)]
+        daemons.stop([running[name] for name in order], layout.containers)
         # Archives of applications, which a NodeManager deletes when it starts: gigabytes.
         for folder in (layout.containers, layout.scratch):
             shutil.rmtree(folder, ignore_errors=True)

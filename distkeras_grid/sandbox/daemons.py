@@ -58,8 +58,13 @@ def running(scratch: Path) -> dict[str, psutil.Process]:
         return process.uids().real == os.getuid() and _mark(scratch) in process.cmdline()
 
     daemons: dict[str, psutil.Process] = {}
-    for process in _processes(is_daemon):
+    processes = _processes(is_daemon)
+    numbers = {process.pid for process in processes}
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
+            # A child has the command line of its daemon until it executes a program of its own.
+            if process.ppid() in numbers:
+                continue
             for word in process.cmdline():
                 if word.startswith(_NAME):
                     daemons[word.removeprefix(_NAME)] = process
@@ -117,12 +122,12 @@ def run(what: str, line: Sequence[str], log: Path) -> None:
 
 
 def stop(processes: Sequence[psutil.Process], containers: Path | None = None) -> None:
-    """End daemons, the last one started first, and what YARN's containers left running.
+    """End daemons, the last of the list first, and what YARN's containers left running.
 
     `containers`: where containers work; a killed NodeManager leaves them without a parent.
     """
     left: list[psutil.Process] = []
-    for process in sorted(processes, key=psutil.Process.create_time, reverse=True):
+    for process in reversed(processes):
         # One after another: a NodeManager whose master has gone waits for it.
         with suppress(psutil.NoSuchProcess):
             process.terminate()

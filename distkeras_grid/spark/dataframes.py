@@ -80,7 +80,7 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
 
 def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> bytes | None:
     """Return the manifest of a version of a data set, None where it has no manifest."""
-    present = present_manifest(path, storage.list_names, storage.read_bytes)
+    present = present_manifest(path, storage.list_names, storage.exists, storage.read_bytes)
     if present is None:
         if version is not None:
             raise SchemaError(

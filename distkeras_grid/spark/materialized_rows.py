@@ -28,7 +28,7 @@ from distkeras_grid.spark.dataframes import SPLIT_COLUMN, is_data_set
 from distkeras_grid.spark.session import local_cores, task_slots, temporary_directory
 from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.storage_errors import translated
-from distkeras_grid.spark.worker_jobs import job_error, spark_reason
+from distkeras_grid.spark.worker_jobs import job_error, limit_arrow_batch, spark_reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,7 +200,7 @@ def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
         else:
             # Others may not be allowed to read what the rows are computed of.
             files.make_private_dirs(folder)
-        with _explained("store rows"):
+        with _explained("store rows"), limit_arrow_batch(spark):
             # "overwrite" would make the folder anew, with the rights of any other.
             numbered.write.options(**_WRITER).mode("append").parquet(folder)
     except BaseException as error:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # All cores, and failed tasks are retried.
+# Rows of Parquet that Spark reads at once. Of its 4,096, large images take more memory than an
+# executor has.
+READ_SETTING, READ_ROWS = "spark.sql.parquet.columnarReaderBatchSize", "64"
 DEFAULT_MASTER = "local[*,4]"
 
 # Logger of the driver's part of Spark's writes.
@@ -77,7 +80,11 @@ def build_session(
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    ours = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(settings or {})}
+    ours = {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        READ_SETTING: READ_ROWS,
+        **(settings or {}),
+    }
     builder = SparkSession.builder
     if _SUBMITTED in os.environ:
         # SparkConf() is empty until something has used the submission's JVM, and settings of the

@@ -503,16 +503,6 @@ class Storage:
         security = self.jvm.org.apache.hadoop.security
         return str(security.UserGroupInformation.getCurrentUser().getShortUserName())
 
-    def sha256(self, uri: str) -> str:
-        """Return the SHA-256 of a file, in hexadecimal; its bytes do not pass through Python."""
-        with translated("read", uri):
-            file_system, path = self.java_path(uri)
-            stream = file_system.open(path)
-            try:
-                return str(self.jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
-            finally:
-                stream.close()
-
     def hidden_beside(self, uri: str, ending: str = "tmp") -> str:
         """Return a new name in the directory of `uri` that Spark and Hadoop ignore."""
         directory, _, name = self.resolve(uri).rpartition("/")

@@ -30,7 +30,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.file_systems import FORBIDDEN, NODES, STRANGER, full, meaning
 from distkeras_grid.spark.memory import ExecutorContainer, megabytes, round_up
-from distkeras_grid.spark.session import setting_of_session
+from distkeras_grid.spark.session import READ_ROWS, READ_SETTING, setting_of_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,6 @@ _MOST_TASKS = 100_000
 # Spark cancels a job in less than 0.2 s; a driver that is busy may need more.
 CANCEL_SECONDS = 5.0
 
-READ_SETTING, READ_ROWS = "spark.sql.parquet.columnarReaderBatchSize", 64
 # How often a group looks for its slots [s].
 SLOT_SECONDS = 0.2
 
@@ -375,16 +374,15 @@ def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) ->
 
 @contextmanager
 def limit_arrow_batch(spark: SparkSession) -> Iterator[None]:
-    """Limit the Arrow batches sent to Python to `PIECE`, or to the user's smaller value.
+    """Limit the Arrow batches sent to Python to `PIECE`, and the rows of Parquet read at once.
 
-    Parquet is read `READ_ROWS` at a time: of Spark's 4,096, large images take more memory than an
-    executor has.
+    Smaller values of the user's stay.
     """
     before = spark.conf.get(PIECE_SETTING, None)
     fits = before is not None and 0 < megabytes(before) <= megabytes(PIECE)
     value = before if before is not None and fits else PIECE
     # Also if it is small already: another run may have set it, and may end before this one.
-    rows = min(READ_ROWS, int(spark.conf.get(READ_SETTING, None) or READ_ROWS))
+    rows = min(int(spark.conf.get(READ_SETTING, None) or READ_ROWS), int(READ_ROWS))
     with (
         setting_of_session(spark, PIECE_SETTING, value),
         setting_of_session(spark, READ_SETTING, str(rows)),

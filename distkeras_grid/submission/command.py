@@ -20,6 +20,15 @@ CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
 # How many executors may be lost in an hour, for each slot. A worker that trains something between
 # its losses needs longer than 36 seconds to be started again.
 EXECUTOR_FAILURES = 100
+TAGS = "spark.yarn.tags"
+#: Settings that a user's --conf cannot change, and what to do instead.
+OWN = {
+    "spark.master": "Give --master",
+    "spark.submit.deployMode": "Give --deploy-mode",
+    "spark.submit.pyFiles": "Give --py-files",
+    "spark.archives": "Leave it out: it is the environment",
+    "spark.yarn.submit.waitAppCompletion": "Give --detach, or leave it out",
+}
 
 
 @dataclass(frozen=True)
@@ -120,8 +129,12 @@ def command_line(submission: Submission, *, spark_submit: str, python: str) -> l
     words += ["--archives", f"{submission.environment}#{LINK}"]
     if submission.py_files:
         words += ["--py-files", ",".join(submission.py_files)]
-    # No flag in place of a setting: spark-submit would let it win over the user's --conf.
-    for name, value in {**settings(submission, python), **submission.settings}.items():
+    # All others are settings: spark-submit would let a flag win over the user's --conf.
+    merged = {**settings(submission, python), **submission.settings}
+    if submission.on_yarn and (tags := submission.settings.get(TAGS)):
+        # By its own tag `submit` finds the application again.
+        merged[TAGS] = f"{submission.tag},{tags}"
+    for name, value in merged.items():
         words += ["--conf", f"{name}={value}"]
     return [*words, submission.program, *submission.arguments]
 
@@ -163,7 +176,7 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
         # application, only ends an application whose executors never come up.
         "spark.executor.maxNumFailures": str(EXECUTOR_FAILURES * slots),
         "spark.executor.failuresValidityInterval": "1h",
-        "spark.yarn.tags": submission.tag,
+        TAGS: submission.tag,
     }
     if submission.queue is not None:
         ours["spark.yarn.queue"] = submission.queue
@@ -202,5 +215,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator or not name.startswith("spark."):
             raise ConfigurationError(f"--conf takes spark.NAME=VALUE. Received: {text!r}.")
+        if (other := OWN.get(name)) is not None:
+            raise ConfigurationError(f"submit itself sets {name}. Received: {text!r}. {other}.")
         settings[name] = value
     return settings

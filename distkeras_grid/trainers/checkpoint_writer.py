@@ -30,7 +30,7 @@ from distkeras_grid.errors import (
     RefusedError,
     StorageError,
 )
-from distkeras_grid.parameter_server.checkpoint_state import repartition
+from distkeras_grid.parameter_server.checkpoint_state import SavedServer, repartition
 from distkeras_grid.parameter_server.timeouts import WRITE_SECONDS
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import CHECKPOINT_SECONDS, CheckpointInterval
@@ -278,7 +278,8 @@ class Checkpointer:
     ) -> None:
         try:
             first, *others = server.parts(captured)
-            folded = unpack(first)["ledger"]["samples_folded"]
+            # A state with which no run could go on replaces none that can.
+            folded = SavedServer.from_bytes(first).ledger.samples_folded
             if folded != facts["samples"]:
                 # An interrupt may come while the driver records events.
                 raise DataError(

@@ -62,18 +62,6 @@ class FileStatus:
         return self.path.rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The space that a file, or a directory with all below it, takes on HDFS."""
-
-    path: str  # From the root
-    length: int  # Bytes of all files
-    space: int  # Bytes that they take on the DataNodes' disks, all replicas counted
-    files: int  # files and directories: How many; a directory counts itself
-    directories: int
-    space_quota: int | None  # Bytes that `space` may reach here, None without a limit
-
-
 class WebHdfsConnection:
     """A session with the NameNodes and the DataNodes, for one thread; `close` ends it.
 
@@ -131,20 +119,12 @@ class WebHdfsConnection:
 
         return self._ask("list", path, ask)
 
-    def summary(self, path: str) -> Summary:
-        """Return the space that a file, or a directory with all below it, takes."""
+    def size(self, path: str) -> int:
+        """Return the bytes of a file, or of all files below a directory."""
 
-        def ask() -> Summary:
+        def ask() -> int:
             fields = self._client._get_content_summary(path).json()["ContentSummary"]
-            quota = fields.get("spaceQuota", -1)
-            return Summary(
-                path,
-                length=fields["length"],
-                space=fields["spaceConsumed"],
-                files=fields["fileCount"],
-                directories=fields["directoryCount"],
-                space_quota=quota if quota >= 0 else None,
-            )
+            return int(fields["length"])
 
         return self._ask("measure", path, ask)
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from data_prep.dataset.commit import Transaction, read_head, run_id, uncommitted, vacuum
-from data_prep.dataset.manifest import DataSet
 from distkeras_grid.errors import BusyError, GridError, PathNotFoundError, StorageError
 from tests.data_prep.dataset.test_croissant import IMAGE, manifest
 from tests.interleaving import Exploration, at_once, perform
@@ -235,7 +234,7 @@ def test_a_vacuum_deletes_what_is_old_and_in_no_kept_version():
         *("_versions/7.json", "_versions/5.json", "_versions/4.json"),
         *(f"shard=3-{older}/part", f"shard=2-{older}/part"),
         # A run that began meanwhile, and one that may still work.
-        *(f"shard=4-{young}/part", f"shard=4-{week}/part", "_versions/8.json"),
+        *(f"shard=4-{young}/part", f"shard=4-{week}/part"),
         *("mine.txt", "shard=x/part", f"_README.md.{'1' * 32}.tmp", f"_likeness/{hexes}.msgpack"),
     }
     goes = {
@@ -246,16 +245,37 @@ def test_a_vacuum_deletes_what_is_old_and_in_no_kept_version():
         f"_likeness/_{hexes}.msgpack.{hexes}.tmp",
     }
     disk = {f"{ROOT}/{name}": b"" for name in stays | goes}
+    disk[f"{ROOT}/_versions/7.json"] = encoded(kept)
     old = (stays | goes) - {"_versions/4.json", f"_README.md.{'1' * 32}.tmp"}
-    vacuum(Aged(disk, *old), ROOT, DataSet.from_json(kept), print)
+    vacuum(Aged(disk, *old), ROOT, print)
     assert set(disk) == {f"{ROOT}/{name}" for name in stays}
+
+
+def test_a_vacuum_after_a_long_sleep_leaves_what_another_run_has_committed_meanwhile():
+    """The run that slept judged by its own version, and deleted the shards of the next one."""
+    disk = start(content(0, f"shard=0-{OLD}"))
+    files = at_once(disk)
+    head = read_head(files, ROOT)
+    night(f"{OLD[:-1]}e")(files)
+    assert seen(disk).manifest.last_update == head.manifest.last_update + 1
+    vacuum(Aged(disk), ROOT, print)
+    assert len(seen(disk).content["shards"]) == 2
+
+
+def test_a_manifest_that_could_not_be_read_is_not_committed():
+    disk = start(content(0))
+    files = at_once(disk)
+    with Transaction(files, ROOT, read_head(files, ROOT)) as transaction:
+        with pytest.raises(GridError):
+            transaction.commit(content(1, last_shard="x"))
+        assert read_head(files, ROOT).manifest.last_update == 0
 
 
 def test_a_vacuum_that_is_refused_is_told_and_harms_nothing():
     files = at_once(start())
     said = []
     files.list_names = refuse
-    vacuum(files, ROOT, DataSet.from_json(content(0)), said.append)
+    vacuum(files, ROOT, said.append)
     assert len(said) == 1
     assert "quota" in said[0]
 

@@ -9,7 +9,6 @@ import pytest
 
 from data_prep.dataset.commit import read_head
 from data_prep.dataset.convert import convert_layout
-from data_prep.dataset.history import version_hash
 from distkeras_grid.dataset.versions import present_manifest
 from distkeras_grid.errors import PathNotFoundError, SchemaError
 from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
@@ -75,21 +74,11 @@ def test_a_conversion_that_was_killed_is_refused_by_readers_or_is_complete(root)
     assert not (root / "_dataset.json").exists()
 
 
-def test_a_manifest_without_a_hash_gets_one(root):
-    content = json.loads((root / "_dataset.json").read_text())
-    for name in ("hash", "history"):
-        del content[name]
-    (root / "_dataset.json").write_text(json.dumps(content))
-    convert_layout(LocalFiles(), str(root))
-    head = read_head(LocalFiles(), str(root))
-    assert (head.manifest.hash, head.manifest.history) == (version_hash(content), ())
-
-
 def test_a_data_set_of_images_has_one_version(tmp_path):
     (tmp_path / "_dataset.json").write_text(json.dumps({"rows": 3, "classes": ["a"]}))
     assert convert_layout(LocalFiles(), str(tmp_path)) == 0
     files = LocalFiles()
-    number, text = present_manifest(str(tmp_path), files.list_names, files.read_bytes)
+    number, text = present_manifest(str(tmp_path), files.list_names, files.exists, files.read_bytes)
     assert (number, json.loads(text)["rows"]) == (0, 3)
 
 

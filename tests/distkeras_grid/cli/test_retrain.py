@@ -193,6 +193,17 @@ def test_of_two_commands_at_once_the_first_that_ends_adds_its_run(night):
     ]
 
 
+def test_a_command_that_came_too_late_leaves_nothing_that_its_next_attempt_would_add(night):
+    """YARN starts an attempt that ended with an error again: it took the run for its own."""
+    second = Driver("application_17_0002")
+    night.meanwhile = [lambda: retrain_on(night, Driver("application_17_0003"))]
+    with pytest.raises(BusyError):
+        retrain_on(night, second)
+    retrain_on(night, Driver("application_17_0002", attempt=2))
+    assert json.loads(night.read_text("/runs/latest.json"))["run"] == TWO.rpartition("/")[2]
+    assert "_begun.json" not in night.list_names("/runs")
+
+
 def test_an_attempt_that_dies_when_its_run_is_whole_is_ended_by_the_next(night):
     write = night.write_text
 
@@ -299,14 +310,14 @@ def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(kille
     assert folders(killed) == []
     # The next night sees the other image.
     retrain_on(killed, Driver("application_17_0003"), *CHECKPOINTS, "--resume")
-    assert killed.saved[2:] == [(named(TWO), None, f"source_sha256 in ('{'2' * 64}')")]
+    assert killed.saved[2:] == [(named(TWO), 2, f"source_sha256 in ('{'2' * 64}')")]
 
 
 def test_a_night_on_the_present_data_is_gone_on_with(killed):
     version = json.loads(killed.both) | {"last_update": 1}
     killed.write_text("/tiles/_versions/2.json", json.dumps(version), overwrite=True)
     retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, "--resume")
-    assert killed.saved[1:] == [(named(ONE), None, None)]
+    assert killed.saved[1:] == [(named(ONE), 1, None)]
 
 
 @pytest.mark.parametrize("why", ["not asked", "no checkpoint", "version gone", "whole"])

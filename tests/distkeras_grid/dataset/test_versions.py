@@ -55,7 +55,7 @@ def test_what_is_no_version_is_refused(wanted):
 
 
 def present(files):
-    return present_manifest("/tiles", files.list_names, files.read_bytes)
+    return present_manifest("/tiles", files.list_names, files.exists, files.read_bytes)
 
 
 def test_the_highest_number_is_the_present_version():
@@ -93,7 +93,7 @@ def test_a_version_that_is_deleted_while_it_is_looked_up_is_looked_up_again():
 def test_the_layout_before_is_refused_by_name_with_the_way_out():
     files = at_once({"/tiles/_dataset.json": b"{}", "/tiles/_versions/0.json": b"{}"})
     with pytest.raises(SchemaError, match=r"_dataset\.json.*versions --data /tiles --convert"):
-        present_number("/tiles", files.list_names)
+        present_number("/tiles", files.list_names, files.exists)
 
 
 def test_shards_of_a_run_are_no_plain_parquet_files():

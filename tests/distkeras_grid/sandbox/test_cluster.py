@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import os
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from distkeras_grid.errors import BusyError, SandboxError, StorageError
@@ -89,6 +91,45 @@ def test_a_start_starts_what_has_ended_and_nothing_else(
     monkeypatch.setattr(cluster.WebUI, "make_homes", lambda *_: None)
     sandbox.start()
     assert started == ["nodemanager"]
+    assert all(sandbox.status().values())
+
+
+def test_daemons_end_in_the_order_that_is_the_reverse_of_their_start(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop([sandbox.daemon("resourcemanager")])
+    begin(sandbox, "resourcemanager")
+    numbers = {sandbox.daemon(name).pid: name for name in sandbox.state.names}
+    ended: list[str] = []
+
+    def note(processes: list[psutil.Process], *_: object) -> None:
+        ended.extend(numbers[each.pid] for each in processes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.daemons, "stop", note)
+        sandbox.stop()
+    assert ended == sandbox.state.names
+
+
+def test_other_numbers_are_refused_while_daemons_run(sandbox: Sandbox) -> None:
+    """They were ignored, and what did not run was started with the former ones."""
+    stop([sandbox.daemon("nodemanager")])
+    root = sandbox.layout.root
+    for wanted in ({"datanodes": 3}, {"memory_mb": 4096}):
+        with pytest.raises(SandboxError, match=rf"Received: \d+\. Stop it.*stop --folder {root}"):
+            Sandbox(root, **wanted).start()
+
+
+def test_the_sandbox_of_another_user_is_refused(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root found none of its daemons, and deleted the data that they had open."""
+    owner = os.getuid()
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.os, "getuid", lambda: owner + 1)
+        for act in (sandbox.stop, sandbox.delete):
+            with pytest.raises(SandboxError, match=f"number {owner}"):
+                act()
     assert all(sandbox.status().values())
 
 

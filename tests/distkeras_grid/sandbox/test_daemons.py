@@ -55,6 +55,37 @@ def test_daemons_are_found_by_their_command_lines_and_end_when_asked(tmp_path: P
     stop([elsewhere])
 
 
+def test_the_last_daemon_of_the_list_ends_first(tmp_path: Path) -> None:
+    """A NodeManager waits for a ResourceManager that has gone; start times are not so exact."""
+    said = tmp_path / "said"
+    program = (
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        f"    open({str(said)!r}, 'a').write(sys.argv[-1]); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); print('ready'); time.sleep(60)"
+    )
+    processes = []
+    for name in ("first", "second"):
+        _, *options = command(name, [], "main", scratch=tmp_path / "tmp")
+        log = tmp_path / f"{name}.log"
+        start([sys.executable, "-uc", program, *options, name], log)
+        wait_for_word(log)
+        processes.append(running(tmp_path / "tmp")[name])
+    stop(processes[::-1])
+    assert said.read_text() == "firstsecond"
+
+
+def test_a_child_is_not_taken_for_its_daemon(tmp_path: Path) -> None:
+    """Until it executes a program of its own, it has its parent's command line."""
+    log = tmp_path / "namenode.log"
+    program = "import os, time; child = os.fork(); print('ready', flush=True); time.sleep(60)"
+    daemon = begin("namenode", tmp_path / "tmp", program)
+    wait_for_word(log)
+    children = daemon.children()
+    assert running(tmp_path / "tmp") == {"namenode": daemon}
+    stop([daemon, *children])
+
+
 def test_a_daemon_that_ignores_the_request_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

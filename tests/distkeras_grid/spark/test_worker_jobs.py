@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
+from distkeras_grid.spark.session import READ_ROWS, READ_SETTING
 from distkeras_grid.spark.worker_jobs import (
     PIECE,
     PIECE_SETTING,
@@ -377,9 +378,16 @@ def test_a_full_disk_is_told_from_datanodes_that_are_missing(line: str, kind: ty
 def test_pieces_stay_small_until_the_last_of_two_runs_ends(spark):
     before = spark.conf.get(PIECE_SETTING, None)
     first, second = ExitStack(), ExitStack()
+    spark.conf.set(READ_SETTING, "4096")
     first.enter_context(limit_arrow_batch(spark))
     second.enter_context(limit_arrow_batch(spark))
     first.close()
     assert spark.conf.get(PIECE_SETTING) == PIECE
+    assert spark.conf.get(READ_SETTING) == READ_ROWS
     second.close()
     assert spark.conf.get(PIECE_SETTING, None) == before
+    assert spark.conf.get(READ_SETTING) == "4096"
+    spark.conf.set(READ_SETTING, "16")
+    with limit_arrow_batch(spark):
+        assert spark.conf.get(READ_SETTING) == "16"
+    spark.conf.set(READ_SETTING, READ_ROWS)

@@ -9,7 +9,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
-from distkeras_grid.submission.command import Submission, command_line, parse_settings
+from distkeras_grid.submission.command import OWN, Submission, command_line, parse_settings
 
 
 def submission(**changes: Any) -> Submission:
@@ -97,6 +97,18 @@ def test_what_the_user_sets_wins():
         "spark.yarn.maxAppAttempts": "3",
     }
     assert given.items() <= conf(words(deploy_mode="cluster", settings=given)).items()
+
+
+def test_the_users_tags_stand_beside_that_by_which_submit_finds_the_application():
+    (tag,) = [conf(words())["spark.yarn.tags"]]
+    assert conf(words(settings={"spark.yarn.tags": "team"}))["spark.yarn.tags"] == f"{tag},team"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_submit_relies_on_is_not_overridden_without_a_word(name):
+    """A flag won over it, or `submit` waited for an answer that did not come."""
+    with pytest.raises(ConfigurationError, match=f"submit itself sets {name}"):
+        parse_settings([f"{name}=true"])
 
 
 def test_queue_and_kerberos_are_passed_on():

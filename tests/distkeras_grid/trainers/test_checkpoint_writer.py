@@ -49,6 +49,21 @@ def test_intervals():
     assert checked_every(None).seconds == CHECKPOINT_SECONDS
 
 
+def server_state(samples, *steps):
+    """A server's state; `steps`: those since version 4 of the shared optimizer, up to 6."""
+    vector, zero = np.zeros(1, np.float32), {"version": 0, "samples_dropped": 0}
+    ledger = {**zero, "samples_folded": samples, "stop": False, "learning_rate": None}
+    ledger |= {"epochs_ended": 0, "ended": False, "seats": [], "metrics": [], "rates": []}
+    replay = None
+    if steps:
+        ledger["version"] = 6
+        taken = {str(step): {"gradient": vector, "rate": None} for step in steps}
+        replay = {"version": 4, "state": None, "steps": taken}
+    center = {"centers": [vector], "shared": [], "own": [[]]}
+    state = {"ledger": ledger, "center": center, "replay": replay}
+    return pack({**state, "worker_states": {}, "outliers": None})
+
+
 class Server:
     """Captures at once; each checkpoint has the samples of the history then."""
 
@@ -61,7 +76,7 @@ class Server:
     def capture(self):
         self.captured += 1
         samples = self.history.samples if self.samples is None else self.samples
-        self.parts_now = [pack({"ledger": {"samples_folded": samples}}), pack({"own": {}})]
+        self.parts_now = [server_state(samples), pack({"own": {}})]
         return self.update()
 
     def update(self):
@@ -264,6 +279,23 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
     history = History()
     run.store.newest().fill(history)
     assert [record.version for record in history.records] == [1, 2]
+
+
+def test_a_state_from_which_no_run_could_go_on_is_not_written(clock):
+    """Two of them would have replaced the last checkpoint that a run can go on from."""
+    run = Run(CheckpointInterval(seconds=10))
+    run.fold(1)
+    update = run.server.capture()
+    run.server.parts_now[0] = server_state(run.history.samples, 5)
+    run.look(update)
+    run.checkpointer.finish()
+    assert run.store.written == []
+    assert "lacks steps" in run.notes[0]
+    update = run.server.capture()
+    run.server.parts_now[0] = server_state(run.history.samples, 4, 5)
+    run.look(update)
+    run.checkpointer.finish()
+    assert len(run.store.written) == 1
 
 
 def test_a_driver_that_was_replaced_ends(clock):

@@ -52,7 +52,6 @@ class Loopback:
     asked: list[str] = field(default_factory=list)
     queries: list[dict[str, str]] = field(default_factory=list)
     opaque: bool = False
-    space_quota: int = -1
     url: str = ""
     datanode: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -213,10 +212,7 @@ class Handler(BaseHTTPRequestHandler):
         state = self.server.state
         files = [each for each in state.files if each == path or is_below(each, path)]
         length = sum(len(state.files[each]) for each in files)
-        inside = [each for each in state.directories if each == path or is_below(each, path)]
-        told = {"length": length, "spaceConsumed": 3 * length, "fileCount": len(files)}
-        quota = {"quota": -1, "spaceQuota": state.space_quota}
-        return dumps(ContentSummary={**told, **quota, "directoryCount": len(inside)})
+        return dumps(ContentSummary={"length": length, "spaceConsumed": 3 * length})
 
     def listing(self, path: str) -> bytes:
         names = [path] if path in self.server.state.files else self.below(path)
