@@ -51,6 +51,9 @@ def present_number(
 
     `list_names`: returns the names in a folder, and raises a `PathNotFoundError` if it is missing.
     """
+    # First the path that the user has given, so that an error names it.
+    if not exists(root):
+        return None
     if exists(f"{root}/{FORMER_MANIFEST}"):
         raise SchemaError(
             f"{root} is a data set of an earlier layout: it holds {FORMER_MANIFEST}. Convert it by "

@@ -71,7 +71,7 @@ def one_try(spark):
     ],
 )
 def test_a_path_nobody_serves_is_one_clear_error(spark, one_try, path, cause):
-    with pytest.raises(StorageError, match=f"Cannot list {path}: .*{cause}") as caught:
+    with pytest.raises(StorageError, match=f"Cannot look up {path}: .*{cause}") as caught:
         as_dataframe(spark, path)
     assert "\n" not in str(caught.value)
 
