@@ -27,8 +27,9 @@ _DAMAGED = (
     "A block is damaged. If this comes again, all its copies are: delete the file and write it "
     "again, from where it came."
 )
-# Signs that DataNodes of HDFS are missing, or blocks of theirs.
+# Signs that HDFS does not serve: it is in safe mode, or DataNodes or blocks of theirs are missing.
 NODES = {
+    "SafeModeException": _SAFE_MODE,
     "could only be written to 0 of": "No DataNode is alive, or those that are cannot be reached "
     "from here. Look at the NameNode's page (Datanodes); it is not a lack of space.",
     "BlockMissingException": _LOST,
@@ -64,7 +65,6 @@ FORBIDDEN = {
 # Other reasons.
 HINTS = {
     **NODES,
-    "SafeModeException": _SAFE_MODE,
     "safe mode": _SAFE_MODE,
     "ParentNotDirectoryException": "A part of the path is a file.",
     "is not a directory": "A part of the path is a file.",

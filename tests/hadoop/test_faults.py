@@ -169,7 +169,10 @@ def test_the_namenode_restarts_between_two_jobs(
 ) -> None:
     """A session that talked to the NameNode of before may hear that once; then all is as it was."""
     settings = settings_for(shaky, images, "restarted")
-    shaky.restart("namenode")
+    namenode = shaky.daemon("namenode")
+    namenode.terminate()
+    namenode.wait(timeout=60)
+    shaky.start()
     try:
         tile_images(settings, spark=spark, say=lambda _: None)
     except StorageError:

@@ -346,6 +346,11 @@ def test_a_task_that_is_killed_is_started_again(spark, tmp_path):
             StorageError,
         ),
         (
+            "org.apache.hadoop.hdfs.server.namenode.SafeModeException: Cannot create directory "
+            "/x. Name node is in safe mode.",
+            StorageError,
+        ),
+        (
             "java.io.IOException: /x could only be written to 0 of the 1 minReplication nodes. "
             "There are 0 datanode(s) running and 0 node(s) are excluded in this operation.",
             StorageError,
@@ -368,7 +373,9 @@ def test_a_task_that_is_killed_is_started_again(spark, tmp_path):
         ),
     ],
 )
-def test_a_full_disk_is_told_from_datanodes_that_are_missing(line: str, kind: type[Exception]):
+def test_the_reason_of_a_job_that_cannot_use_its_files_chooses_the_error(
+    line: str, kind: type[Exception]
+):
     reason = spark_reason(RuntimeError(f"Job aborted: Task 0 failed\nCaused by: {line}\nmore"))
     assert reason == line
     assert type(job_error("run", reason, "local[2,4]")) is kind
