@@ -1,14 +1,9 @@
-"""A report as one HTML page with pictures beside it, to be read without a network."""
+"""A report as one HTML page, to be read without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from urllib.parse import quote
-
-from distkeras_grid.errors import ConfigurationError
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
@@ -25,28 +20,6 @@ th { background: var(--soft); }
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PageSection:
-    """One section of a page: a heading, and below it what is given of text, table and picture."""
-
-    heading: str  # Plain text, as all text here
-    text: str = ""  # Lines stay lines
-    rows: Sequence[Sequence[object]] = ()  # A table; its first row is the head
-    image: str = ""  # File name of a picture in the page's folder
-
-
-def format_page(title: str, sections: Sequence[PageSection]) -> str:
-    """Return the page as HTML.
-
-    Examples
-    --------
-    >>> page = format_page("Demo", [PageSection("Result", rows=[["accuracy"], [0.93]])])
-    >>> "<td>0.93</td>" in page
-    True
-    """
-    return format_document(title, "\n".join(_format_section(section) for section in sections))
-
-
 def format_document(title: str, body: str, more_style: str = "") -> str:
     """Return a page with a title; `body` is HTML."""
     return (
@@ -55,32 +28,6 @@ def format_document(title: str, body: str, more_style: str = "") -> str:
         f"<title>{escape(title)}</title>\n<style>{STYLE}{more_style}</style>\n</head>\n"
         f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
-
-
-def write_page(folder: str | Path, title: str, sections: Sequence[PageSection]) -> Path:
-    """Write the page as ``index.html``."""
-    folder = Path(folder)
-    missing = [s.image for s in sections if s.image and not (folder / s.image).is_file()]
-    if missing:
-        raise ConfigurationError(
-            f"Pictures of the page are not in {str(folder)!r}: {', '.join(missing)}; "
-            "save them there first"
-        )
-    page = folder / "index.html"
-    page.write_text(format_page(title, sections), encoding="utf-8")
-    return page
-
-
-def _format_section(section: PageSection) -> str:
-    parts = [f"<h2>{escape(section.heading)}</h2>"]
-    if section.text:
-        parts.append(f"<p>{escape(section.text)}</p>")
-    if section.rows:
-        parts.append(format_table(section.rows))
-    if section.image:
-        name, title = quote(section.image), escape(section.heading)
-        parts.append(f'<a href="{name}"><img src="{name}" alt="{title}"></a>')
-    return "\n".join(parts)
 
 
 def format_table(rows: Sequence[Sequence[object]]) -> str:

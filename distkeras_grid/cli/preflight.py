@@ -365,10 +365,8 @@ def check_slots(master: str | None, tasks: int, place: DriverEnvironment = HERE)
         doctor.raise_or_collect([doctor.check_slots(slots, tasks)])
 
 
-def check_model(source: str | None, place: DriverEnvironment = HERE) -> None:
+def check_model(source: str, place: DriverEnvironment = HERE) -> None:
     """Refuse a model file that is not there, and a function that its module does not have."""
-    if source is None:
-        return
     if source.endswith(".keras"):
         check_input(source, "--model", place)
         return

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.cli import preflight
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.base import Trainer
 
-    # From the feature column, which is None where the flags name several, to a model.
-    ModelBuilder = Callable[[Storage, Field | None], keras.Model]
-
 # What --local-sets takes.
 LOCAL_SETTINGS = (
     *("iterations", "local_train", "local_test", "test_images", "split"),
@@ -85,13 +80,12 @@ kills the driver, so the last checkpoint is the one that --checkpoint-every has 
 """
 
 
-def build_parser(*, names_model: bool = True) -> Parser:
-    """Return the parser of the command line; of a job that builds its own model without --model."""
+def build_parser() -> Parser:
+    """Return the parser of the command line."""
     parser = verb_parser("train", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="Parquet data set to train on")
-    if names_model:
-        add("--model", required=True, help="FILE.keras on any Hadoop path, or module:function")
+    add("--model", required=True, help="FILE.keras on any Hadoop path, or module:function")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
     add(
         "--trainer",
@@ -236,11 +230,8 @@ def check_local_sets(flags: argparse.Namespace) -> None:
     local_sets("", flags)
 
 
-def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer | None:
-    """Train as the flags say, and write the run.
-
-    `build`: builds the model for the feature column, where the flags name none.
-    """
+def train(flags: argparse.Namespace) -> Trainer | None:
+    """Train as the flags say, and write the run."""
     import distkeras_grid
     from distkeras_grid.spark.atomic_output import Output
     from distkeras_grid.spark.columns import resolve_features
@@ -270,7 +261,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         chosen = arguments.get("features_col", "features")
         (features,) = resolve_features(data, chosen) if isinstance(chosen, str) else (None,)
     with spinner("loading Keras and the model", shown=shown):
-        model = (build or partial(load_model, flags.model))(storage, features)
+        model = load_model(flags.model, storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     try:
         trainer.train(
@@ -311,7 +302,7 @@ def check_early(
     preflight.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
     # Last: where names of losses are given, Keras is asked, too, and a function may import it.
     preflight.check_trainer(flags.trainer, arguments, flags.master, place)
-    preflight.check_model(getattr(flags, "model", None), place)
+    preflight.check_model(flags.model, place)
 
 
 def read_data(
