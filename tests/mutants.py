@@ -103,7 +103,6 @@ SUITES = {
     "parameter_server/retry_policy.py": ("parameter_server/test_retry_policy.py",),
     "trainers/checkpoint_writer.py": ("trainers/test_checkpoint_writer.py",),
     "trainers/resume.py": ("trainers/test_resume.py",),
-    "cli/lock.py": ("cli/test_lock.py",),
     "../data_prep/dataset/commit.py": ("../data_prep/dataset/test_commit.py",),
     "checkpoints.py": ("test_checkpoints.py", "spark/test_checkpoints.py"),
     "spark/checkpoints.py": ("spark/test_checkpoints.py",),

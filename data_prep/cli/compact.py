@@ -19,7 +19,7 @@ that need the small shards stay for a week, or as tile --keep-versions says; the
 """
 EXAMPLES = """\
 examples:
-  distkeras-grid compact --data hdfs:///tiles --lock grid.lock
+  distkeras-grid compact --data hdfs:///tiles
   also write corrected labels into the files, for tools that read the Parquet files by themselves:
     distkeras-grid compact --data hdfs:///tiles --corrected
 """

@@ -39,7 +39,7 @@ examples:
     distkeras-grid tile --input raw --output tiles \\
         --labels 'regex:_(?P<label>[a-z]+)' --group '^(?P<group>[^/]+)/'
   every night, only what is new or has changed (jobs/schedule/README.md):
-    distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles --update --lock grid.lock
+    distkeras-grid tile --input hdfs:///raw --output hdfs:///tiles --update
   few, small tiles, without rotation:
     distkeras-grid tile --input raw --output tiles --tile 128 --overlap 0 --angles 0
 """

@@ -190,7 +190,7 @@ class Transaction:
         return BusyError(
             f"{self._root} has {'no version' if present is None else f'version {present}'} by now: "
             "another run has changed it while this one worked, so nothing more of this one was "
-            "committed. Run it again, and give both the same --lock."
+            "committed. Run it again, when no other one works on this data set."
         )
 
 

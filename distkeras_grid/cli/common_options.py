@@ -1,15 +1,13 @@
-"""What every command takes: a lock, and the format of its lines."""
+"""What every command takes: the format of its lines."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 
 from distkeras_grid.cli.console import JSON, TEXT, json_lines, tell_defect
 from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, run_command
-from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.cli.parser import Parser
 from distkeras_grid.signals import no_traces_of_py4j, terminable
 from distkeras_grid.spark.local_names import use_utf8
@@ -17,7 +15,6 @@ from distkeras_grid.spark.local_names import use_utf8
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add what every command takes; the end of every help text tells of it."""
-    parser.add_argument("--lock", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--log-format", choices=(TEXT, JSON), default=TEXT, help=argparse.SUPPRESS)
 
 
@@ -34,7 +31,7 @@ def run(
     argv: Sequence[str],
     of_job: Sequence[str] = (),
 ) -> int:
-    """Run a command as ``--lock`` and ``--log-format`` say; return its exit code."""
+    """Run a command as ``--log-format`` says; return its exit code."""
     flags, rest = parse(verb, argv)
     rest += of_job
     # Of what TensorFlow writes at start-up only errors concern who reads a command's output.
@@ -42,11 +39,11 @@ def run(
     use_utf8()
     VERB.set(verb)
     if flags.log_format == TEXT:
-        return _locked(flags.lock, command, rest)
+        return _interruptible(command, rest)
     code: int = ExitCode.FAILED
     with json_lines(verb) as end:
         try:
-            code = _locked(flags.lock, command, rest)
+            code = _interruptible(command, rest)
         except SystemExit as stop:  # argparse, after it has told why
             code = stop.code if isinstance(stop.code, int) else ExitCode.USAGE
         except Exception as error:
@@ -58,13 +55,6 @@ def run(
     return code
 
 
-def _locked(path: str | None, command: Callable[[Sequence[str]], int], rest: Sequence[str]) -> int:
-    # First in, last out: the lock is free once nothing can be interrupted any more.
+def _interruptible(command: Callable[[Sequence[str]], int], rest: Sequence[str]) -> int:
     with terminable(), no_traces_of_py4j():
-        lock = nullcontext() if path is None else hold_lock(path)
-
-        def locked() -> int:
-            with lock:
-                return command(rest)
-
-        return run_command(locked)
+        return run_command(lambda: command(rest))

@@ -55,8 +55,8 @@ HELP = {
     ExitCode.CLUSTER: "Spark or the parameter server cannot run it: slots, packages, network",
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
-    ExitCode.BUSY: "another command was first: it holds the lock, or works on the same "
-    "data set or folder of runs; the message says what was done",
+    ExitCode.BUSY: "another command works on the same data set or folder of runs; the message says "
+    "what was done",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN",
 }
 
@@ -94,7 +94,6 @@ VERB: ContextVar[str | None] = ContextVar("verb", default=None)
 
 RUNNING = """\
 every command also takes:
-  --lock FILE        end at once, with exit code 75, if another command holds FILE
   --log-format json  write each line as a JSON object; the last one has the exit code (text)
 
 """

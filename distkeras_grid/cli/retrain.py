@@ -230,7 +230,7 @@ def _check_first(storage: Storage, runs: str, pointer: str | None, now: Begun) -
         raise BusyError(
             f"Another retrain has added a run to {runs} meanwhile: {LATEST} is {present}. The "
             f"model of this one is in {runs}/{now.run}, and no later run starts from it. Let only "
-            "one command work on the runs (--lock FILE)."
+            "one command at a time work on the runs."
         )
 
 

@@ -16,7 +16,6 @@ import distkeras_grid
 from distkeras_grid.cli import common_options, yarn_lookup
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, main_of
-from distkeras_grid.cli.lock import descriptors
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.submit_options import SubmittedDriver
@@ -57,13 +56,12 @@ examples:
   distkeras-grid submit --master spark://host:7077 --with scikit-image my_job.py --my-flag 1
   distkeras-grid submit --dry-run evaluate --data hdfs:///predicted
 
-Write the flags of the job, and --log-format, after its name. Write --lock before it: submit holds
-the lock until the job has ended. With --deploy-mode client the driver runs here, its output is
-shown, and its exit code is that of this command. With cluster the driver runs in a container:
-submit waits and prints the state, and status and cancel take the application's id. Ctrl-C and
-SIGTERM stop the application in both modes, and then release the lock. In client mode the job has a
-minute for that, and train writes a last checkpoint. In cluster mode YARN kills the driver, and the
-last checkpoint is the one that train --checkpoint-every has written.
+Write the flags of the job, and --log-format, after its name. With --deploy-mode client the driver
+runs here, its output is shown, and its exit code is that of this command. With cluster the driver
+runs in a container: submit waits and prints the state, and status and cancel take the application's
+id. Ctrl-C and SIGTERM stop the application in both modes. In client mode the job has a minute for
+that, and train writes a last checkpoint. In cluster mode YARN kills the driver, and the last
+checkpoint is the one that train --checkpoint-every has written.
 """
 
 
@@ -146,10 +144,7 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the flags of submit, the job's name included, and those of the job."""
     parser = build_parser()
     common_options.add_flags(parser)
-    flags = parser.parse_args(argv)
-    if flags.lock and flags.detach:
-        parser.error("--lock is held until submit ends, which --detach does at once; give one")
-    own = len(argv) - len(flags.arguments)
+    own = len(argv) - len(parser.parse_args(argv).arguments)
     return list(argv[:own]), list(argv[own:])
 
 
@@ -224,11 +219,7 @@ def resolve_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str
     if job not in JOBS:
         known = ", ".join(JOBS)
         raise ConfigurationError(f"A job is one of {known}, or FILE.py. Received: {job!r}.")
-    common, rest = common_options.parse(job, arguments)
-    if common.lock:
-        raise ConfigurationError(
-            f"--lock stands before the job, for submit holds it: submit --lock {common.lock} {job}."
-        )
+    _, rest = common_options.parse(job, arguments)
     VERBS[job].load().build_parser().parse_args(rest)
     return str(run_verb.__file__), [job, *arguments], f"distkeras-grid {job}"
 
@@ -280,7 +271,7 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
     keytab = keytab_in(submission.client_settings)
     try:
         look = yarn_lookup.waiting(submission.tag, keytab) if submission.on_yarn else None
-        code = follow(command, descriptors(), look)
+        code = follow(command, look)
     except KeyboardInterrupt:
         # Spark tells YARN when it ends in order; one that was killed does not.
         if submission.on_yarn:
@@ -333,7 +324,7 @@ def start(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
     from distkeras_grid.submission.spark_submit import hand_over
 
     with spinner("submitting"):
-        hand_over(command, descriptors())
+        hand_over(command)
     application = manager.tagged(tag)
     if application is None:
         raise ClusterError("YARN has accepted the application, but does not list it.")

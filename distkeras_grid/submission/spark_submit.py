@@ -44,11 +44,7 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
         )
 
 
-def follow(
-    command: Sequence[str],
-    inherited: Sequence[int] = (),
-    look: Callable[[], bool] | None = None,
-) -> int:
+def follow(command: Sequence[str], look: Callable[[], bool] | None = None) -> int:
     """Run a command with visible output; return its exit code.
 
     An interrupt of this process, whoever sends it, interrupts the driver once: the Python that
@@ -57,7 +53,7 @@ def follow(
     then is killed, and all of it at a second interrupt.
     """
     # A separate group: otherwise Ctrl-C in a terminal would reach it directly, and SIGTERM never.
-    with subprocess.Popen(command, process_group=0, pass_fds=inherited) as process:
+    with subprocess.Popen(command, process_group=0) as process:
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
@@ -120,7 +116,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait(seconds)
 
 
-def hand_over(command: Sequence[str], inherited: Sequence[int] = ()) -> None:
+def hand_over(command: Sequence[str]) -> None:
     """Run a command that ends when YARN has accepted the application."""
     with tempfile.TemporaryFile() as log:
         try:
@@ -130,7 +126,6 @@ def hand_over(command: Sequence[str], inherited: Sequence[int] = ()) -> None:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                pass_fds=inherited,
                 timeout=SUBMIT_SECONDS,
             )
         except subprocess.TimeoutExpired as error:

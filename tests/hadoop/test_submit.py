@@ -16,8 +16,6 @@ import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.lock import hold_lock
-from distkeras_grid.errors import BusyError
 
 if TYPE_CHECKING:
     from tests.hadoop.conftest import Grid
@@ -198,15 +196,15 @@ def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["client", "cluster"])
-def test_sigterm_stops_the_application_and_then_frees_the_lock(
+def test_sigterm_stops_the_application(
     grid: Grid, files: InsecureClient, tmp_path: Path, mode: str
 ) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
     (tmp_path / "helping.py").write_text(HELPING)
-    lock, seen = str(tmp_path / "lock"), f"{ROOT}/terminated-{mode}.json"
+    seen = f"{ROOT}/terminated-{mode}.json"
     script = str(Path(sys.executable).with_name("distkeras-grid"))
     command = (
-        *(script, "submit", "--lock", lock, *SMALL, "--deploy-mode", mode),
+        *(script, "submit", *SMALL, "--deploy-mode", mode),
         *("--name", f"terminated-{mode}", "--py-files", str(tmp_path / "helping.py")),
         *(str(tmp_path / "probe.py"), seen),
     )
@@ -223,16 +221,12 @@ def test_sigterm_stops_the_application_and_then_frees_the_lock(
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(1)
-            with pytest.raises(BusyError):
-                hold_lock(lock).__enter__()
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == ExitCode.INTERRUPTED, err
     assert err.endswith("interrupted\n")
-    with hold_lock(lock):
-        pass
     address = grid.sandbox.environment()["HADOOP_CONF_DIR"]
     states = {
         application["name"]: application["state"] for application in applications(Path(address))

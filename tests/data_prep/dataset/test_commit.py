@@ -90,7 +90,7 @@ def test_of_two_runs_one_commits_whenever_they_meet_or_are_killed(first):
         for each in state.ended.values():
             if each.error is not None:
                 assert isinstance(each.error, BusyError)
-                assert "--lock" in str(each.error)
+                assert "Run it again" in str(each.error)
         if len(state.ended) == 2:
             ends.append((len(done), number - begins))
             left = at_once(dict(state.disk)).list_names(ROOT)

@@ -184,7 +184,7 @@ def test_of_two_commands_at_once_the_first_that_ends_adds_its_run(night):
     """The other one says so, and leaves the pointer and what the first has begun alone."""
     night.write_text(f"/runs/_2026-11-13T060000Z.{'0' * 32}.tmp/model.keras", "of a killed one")
     night.meanwhile = [lambda: retrain_on(night, Driver("application_17_0002"))]
-    with pytest.raises(BusyError, match="--lock"):
+    with pytest.raises(BusyError, match="one command at a time"):
         retrain_on(night, FIRST)
     assert json.loads(night.read_text("/runs/latest.json"))["run"] == TWO.rpartition("/")[2]
     assert night.list_names("/runs") == [

@@ -62,31 +62,21 @@ def test_flags_before_the_job_are_ours_and_those_after_it_the_jobs():
 
 
 def test_the_format_of_lines_before_the_job_is_ours_and_after_it_the_jobs():
-    ours = ["--log-format", "json", "--lock", "a.lock", "--py-files", "b.py"]
+    ours = ["--log-format", "json", "--py-files", "b.py"]
     of_job = ["--log-format", "json", "--data", "x"]
     assert split_arguments([*ours, "evaluate", *of_job]) == ([*ours, "evaluate"], of_job)
     # Also of a program of the user's, whatever it means there.
-    assert split_arguments(["my.py", "--lock", "x"]) == (["my.py"], ["--lock", "x"])
+    assert split_arguments(["my.py", "--queue", "x"]) == (["my.py"], ["--queue", "x"])
 
 
-def test_the_command_line_hands_the_jobs_flags_over_untouched(capsys, monkeypatch, tmp_path):
+def test_the_command_line_hands_the_jobs_flags_over_untouched(capsys, monkeypatch):
     monkeypatch.setenv("HADOOP_CONF_DIR", "")
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
-    lock = str(tmp_path / "a.lock")
-    assert grid(["submit", "evaluate", "--data", "x", "--lock", lock]) == ExitCode.USAGE
-    assert f"submit --lock {lock} evaluate" in capsys.readouterr().err
     # Text, not JSON: the format is the job's. What is refused is refused by submit.
     assert grid(["submit", "evaluate", "--data", "x", "--log-format", "json"]) == ExitCode.USAGE
     assert capsys.readouterr().err.startswith("ConfigurationError: HADOOP_CONF_DIR is not set")
     assert grid(["submit", "--log-format", "json", "evaluate", "--data", "x"]) == ExitCode.USAGE
     assert '"error"' in capsys.readouterr().err
-
-
-def test_a_lock_that_nobody_would_hold_is_refused(capsys):
-    with pytest.raises(SystemExit) as ended:
-        split_arguments(["--lock", "a", "--detach", "--deploy-mode", "cluster", *EVALUATE])
-    assert ended.value.code == ExitCode.USAGE
-    assert "--detach does at once" in capsys.readouterr().err
 
 
 def test_what_runs_in_the_container_takes_the_format_of_its_lines():
@@ -120,7 +110,7 @@ class HandOver:
     waits: BaseException | None = None
     silent: bool = False
 
-    def __call__(self, _command, _inherited) -> None:
+    def __call__(self, _command) -> None:
         if self.ends:
             raise self.ends
 
@@ -371,7 +361,7 @@ def test_following_looks_until_it_is_enough(monkeypatch):
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.LOOK_SECONDS", 0.05)
     looks = iter([True, True, False])
     command = [sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(7)"]
-    assert follow(command, (), lambda: next(looks)) == 7
+    assert follow(command, lambda: next(looks)) == 7
     assert next(looks, None) is None
 
 
