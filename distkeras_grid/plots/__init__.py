@@ -6,29 +6,23 @@ it. Matplotlib is imported when the first figure is drawn.
 """
 
 from distkeras_grid.plots.images import (
-    angle_wheel,
     confusion_matrix,
     contact_sheet,
     overlap_picture,
 )
 from distkeras_grid.plots.runs import (
     curves,
-    loss_by_worker,
     stage_timeline,
-    staleness_histogram,
     throughput,
     timeline,
 )
 
 __all__ = [
-    "angle_wheel",
     "confusion_matrix",
     "contact_sheet",
     "curves",
-    "loss_by_worker",
     "overlap_picture",
     "stage_timeline",
-    "staleness_histogram",
     "throughput",
     "timeline",
 ]

@@ -167,47 +167,6 @@ def overlap_picture(
     return figure
 
 
-def angle_wheel(tiles: Mapping[float, Image], title: str = "One place at all angles") -> Figure:
-    """Show one tile of each angle, each at its angle around a circle.
-
-    Parameters
-    ----------
-    tiles : mapping of float to ndarray
-        The angle in degrees, 0 to the right and 90 upwards, and the tile cut at it; each
-        ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``.
-    title : str
-        Above the figure.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are none.
-    """
-    check_some(tiles, "tiles")
-    figure = figure_class()(figsize=(8, 8), dpi=100)
-    figure.suptitle(title, fontsize=14)
-    # Neighbours on a circle of radius r are 2 r sin(pi / n) apart; where that is a diagonal,
-    # squares of its length over the root of 2 just touch.
-    radius = 0.36
-    side = min(0.22, math.sqrt(2) * radius * math.sin(math.pi / max(2, len(tiles))))
-    for angle, tile in tiles.items():
-        turned = math.radians(angle)
-        x, y = 0.5 + radius * math.cos(turned), 0.48 + radius * math.sin(turned)
-        axes = figure.add_axes((x - side / 2, y - side / 2, side, side))
-        axes.set_axis_off()
-        _show_image(axes, tile)
-        inner = radius - 0.85 * side
-        figure.text(
-            0.5 + inner * math.cos(turned),
-            0.48 + inner * math.sin(turned),
-            f"{angle:g}°",
-            ha="center",
-            va="center",
-            fontsize=10,
-        )
-    return figure
-
-
 def _write_cells(axes: Axes, counts: npt.NDArray[Any], shares: npt.NDArray[np.float64]) -> None:
     size = 13 if len(counts) <= 6 else 8
     for (row, column), count in np.ndenumerate(counts):

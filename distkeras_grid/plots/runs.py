@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.plots.style import (
     MAX_NAMED,
-    PALETTE,
     add_legend,
     check_some,
     color_of,
@@ -89,58 +87,6 @@ def curves(
     separate_thousands(axes, "x")
     add_legend(figure, axes)
     axes.set_title(f"{_spoken(metric).capitalize()} by {'time' if x == 'seconds' else 'samples'}")
-    return figure
-
-
-def loss_by_worker(history: History) -> Figure:
-    """Draw the loss of every window, a line a worker.
-
-    Parameters
-    ----------
-    history : History
-        With at least one window.
-    """
-    check_some(history.records, "windows")
-    figure, axes = new_figure()
-    workers = sorted({record.worker for record in history.records})
-    began = min(record.started for record in history.records)
-    for number, worker in enumerate(workers):
-        windows = history.select(worker=worker)
-        times = np.array([w.started + w.seconds - began for w in windows])
-        losses = np.array([w.loss for w in windows])
-        color = color_of(number, len(workers))
-        axes.plot(times, losses, ".", color=color, alpha=0.25, markersize=4)
-        axes.plot(times, _smoothed(losses), color=color, label=f"worker {worker}")
-    axes.set_xlabel(_time_title(history))
-    axes.set_ylabel("loss of a window")
-    axes.set_title("Loss by worker (dots: windows, lines: moving mean)")
-    add_legend(figure, axes)
-    return figure
-
-
-def staleness_histogram(history: History) -> Figure:
-    """Count the windows by their staleness.
-
-    Parameters
-    ----------
-    history : History
-        With at least one window.
-    """
-    check_some(history.records, "windows")
-    from matplotlib.ticker import MaxNLocator
-
-    figure, axes = new_figure()
-    staleness = np.array([record.staleness for record in history.records])
-    values, counts = np.unique(staleness, return_counts=True)
-    axes.bar(values, 100 * counts / counts.sum(), width=0.8, color=PALETTE[0])
-    mean = staleness.mean()
-    axes.axvline(mean, color=PALETTE[1], linestyle="--", label=f"mean {mean:.2f}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlim(-0.6, max(values.max(), 1) + 0.6)
-    axes.set_xlabel("staleness [commits of other workers since the last exchange]")
-    axes.set_ylabel("share of windows [%]")
-    axes.set_title(f"Staleness of {len(staleness):,} windows")
-    add_legend(figure, axes)
     return figure
 
 
@@ -283,13 +229,3 @@ def _time_title(*runs: History | Points) -> str:
 def _spoken(metric: str) -> str:
     name = metric.removeprefix("val_").replace("_", " ")
     return f"validation {name}" if metric.startswith("val_") else f"training {name}"
-
-
-def _smoothed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return at each value the mean of a tenth of all around it, of as many on either side."""
-    last = len(values) - 1
-    places = np.arange(last + 1)
-    reach = np.minimum(len(values) // 20, np.minimum(places, last - places))
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    around = sums[places + reach + 1] - sums[places - reach]
-    return np.asarray(around / (2 * reach + 1), np.float64)

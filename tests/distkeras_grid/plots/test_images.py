@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -101,29 +99,3 @@ def test_the_overlap_picture_refuses_outlines_that_are_no_squares():
         plots.overlap_picture(GRAY, {"a": SQUARE})
     with pytest.raises(EmptyDataError, match="no outlines"):
         plots.overlap_picture(GRAY, {})
-
-
-def test_the_wheel_shows_each_tile_at_its_angle():
-    figure = plots.angle_wheel({0.0: GRAY, 90.0: GRAY, 225.0: GRAY})
-    assert [text.get_text() for text in figure.texts][1:] == ["0°", "90°", "225°"]
-    places = [axes.get_position() for axes in figure.axes]
-    right, top, low_left = [((p.x0 + p.x1) / 2 - 0.5, (p.y0 + p.y1) / 2 - 0.48) for p in places]
-    assert right == pytest.approx((0.36, 0))
-    assert top == pytest.approx((0, 0.36))
-    assert low_left[0] == pytest.approx(low_left[1])
-    assert low_left[0] < 0
-
-
-@pytest.mark.parametrize("count", [1, 2, 8, 72])
-def test_tiles_of_a_wheel_do_not_cover_each_other(count):
-    wheel = plots.angle_wheel({360 * i / count: GRAY for i in range(count)})
-    places = [axes.get_position() for axes in wheel.axes]
-    for one, other in itertools.combinations(places, 2):
-        apart = max(abs(one.x0 - other.x0), abs(one.y0 - other.y0))
-        assert apart > one.width - 1e-9
-        assert 0 < one.x0 < one.x1 < 1
-
-
-def test_a_wheel_of_nothing_is_refused():
-    with pytest.raises(EmptyDataError):
-        plots.angle_wheel({})

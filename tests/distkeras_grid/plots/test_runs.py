@@ -79,8 +79,6 @@ def hidden_ticks(figure) -> list:
 @pytest.mark.parametrize(
     "draw",
     [
-        plots.loss_by_worker,
-        plots.staleness_histogram,
         plots.timeline,
         lambda history: plots.stage_timeline(with_passes(history)),
         lambda history: plots.throughput({"ADAG, 2 workers on 2 cores": history}),
@@ -117,9 +115,8 @@ def test_curves_by_samples_count_the_samples():
 def test_simulated_time_is_called_so():
     real, simulated = make_history(), make_history()
     simulated.params["time"] = "simulated"
-    draw = [plots.loss_by_worker, plots.timeline]
-    figures = [each(simulated) for each in draw]
-    figures += [plots.curves({"a": simulated}), plots.throughput({"a": simulated})]
+    figures = [plots.timeline(simulated), plots.curves({"a": simulated})]
+    figures.append(plots.throughput({"a": simulated}))
     for figure in figures:
         assert figure.axes[0].get_xlabel() == "simulated time since the first batch [s]"
     mixed = plots.curves({"cluster": real, "plan": simulated})
@@ -147,27 +144,9 @@ def test_curves_refuse_what_they_cannot_draw():
         plots.curves({"a": []})
 
 
-@pytest.mark.parametrize("draw", [plots.loss_by_worker, plots.staleness_histogram, plots.timeline])
-def test_a_history_without_windows_is_an_error(draw):
+def test_a_history_without_windows_is_an_error():
     with pytest.raises(EmptyDataError, match="no windows"):
-        draw(History())
-
-
-def test_the_loss_of_each_worker_is_smoothed_around_each_window():
-    history = make_history(workers=1, epochs=1, windows=40)
-    dots, line = plots.loss_by_worker(history).axes[0].get_lines()
-    losses = dots.get_ydata()
-    assert losses.tolist() == [record.loss for record in history.records]
-    assert line.get_ydata()[20] == pytest.approx(np.mean(losses[18:23]))
-    # At the ends the mean narrows; one-sided, it would bend the curve.
-    assert line.get_ydata()[-2] == pytest.approx(np.mean(losses[-3:]))
-    assert line.get_ydata()[0] == losses[0]
-
-
-def test_the_histogram_shows_shares_that_add_up():
-    figure = plots.staleness_histogram(make_history(workers=2))
-    heights = {round(bar.get_center()[0]): bar.get_height() for bar in figure.axes[0].patches}
-    assert heights == pytest.approx({0: 5.0, 1: 95.0})
+        plots.timeline(History())
 
 
 def with_passes(history, stages=3, micro_batches=4):
