@@ -25,7 +25,7 @@ from distkeras_grid.checkpoints import (
     IncompleteCheckpointError,
     piece_of,
 )
-from distkeras_grid.cli.retrain import Begun, Latest, parse
+from distkeras_grid.cli.retrain import parse_record
 from distkeras_grid.dataset.manifest import TILED, ImageRecord, decode_manifest
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -310,16 +310,9 @@ def stored_targets() -> list[Target]:
         ),
         Target("generations", [GENERATION.to_bytes()], DriverEpoch.from_bytes, (), "json"),
         Target(
-            "newest runs",
-            [b'{"run": "2026-11-21T060000Z", "update": 3}'],
-            _text(lambda text: parse(text, Latest, "latest.json")),
-            (SchemaError,),
-            "json",
-        ),
-        Target(
-            "begun runs",
-            [msgspec.json.encode(Begun("2026-11-21T060000Z", 3, GENERATION.driver))],
-            _text(lambda text: parse(text, Begun, "_begun.json")),
+            "records of runs",
+            [b'{"data_version": {"number": 3, "hash": "aa"}}'],
+            _text(lambda text: parse_record(text, "run.json")),
             (SchemaError,),
             "json",
         ),

@@ -1,74 +1,56 @@
-"""``distkeras-grid retrain``: continues the last model of a folder of runs, on new images."""
+"""``distkeras-grid retrain``: continues the last model of a folder of runs, on new images.
+
+A run is named after the time of the version of the data that it sees, so each version has one run,
+whoever trains it and however often. The newest run is the last by its name, and its ``run.json``
+tells which version it has seen.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from distkeras_grid.checkpoints import Driver, numbers_of
+from distkeras_grid.checkpoints import numbers_of
 from distkeras_grid.cli import preflight, train
 from distkeras_grid.cli.console import print_result, report
-from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
+from distkeras_grid.cli.exit_codes import exit_codes_help, main_of
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.trainer_options import trainer_arguments
 from distkeras_grid.dataset.manifest import Manifest, decode_manifest
-from distkeras_grid.errors import (
-    UNREADABLE,
-    BusyError,
-    ConfigurationError,
-    PathNotFoundError,
-    SchemaError,
-)
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.spark import dataframes
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
+# For people and other programs; `retrain` itself does not read it.
 LATEST = "latest.json"
-# The run that is being trained. Hidden, so it is none of the runs.
-BEGUN = "_begun.json"
-NAME_FORMAT = "%Y-%m-%dT%H%M%SZ"
 RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
-# Names that `Storage.hidden_beside` gave to runs.
-LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z)\.[0-9a-f]{32}\.(?:tmp|old)")
-
-# A command that began so long ago writes nothing any more.
-SWEEP_AGE = timedelta(days=7)
-
-T = TypeVar("T")
-RunName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
 
 
-class Latest(msgspec.Struct, frozen=True):
-    """What is believed of ``latest.json``: the newest run's name, and the update that it saw.
+class SeenVersion(msgspec.Struct, frozen=True):
+    """The version of the data set that a run has seen."""
 
-    The path of its model follows from the name.
-    """
-
-    run: RunName
-    update: int
+    number: int
 
 
-class Begun(msgspec.Struct, frozen=True):
-    """The run that a driver has begun, for another attempt of its application."""
+class RunRecord(msgspec.Struct, frozen=True):
+    """What is read of a run's ``run.json``."""
 
-    run: RunName  # Name of the run
-    update: int  # The last update of the data set that it sees
-    driver: Driver
+    data_version: SeenVersion | None = None
 
 
 DESCRIPTION = """\
 Train as `distkeras-grid train` does, starting from the last model in the folder of runs --output.
-The new run is added there, in a folder named after the time; latest.json names the newest run and
-its model. The first run starts from --model. The data must be a data set that `distkeras-grid tile`
-made. If no image is new since the last run, the command does nothing and ends with exit code 0.
-If YARN starts the driver again, it goes on with the run and the images of the first.
+The new run is added there, in a folder named after the time of the data's version; latest.json
+names the newest run and its model. The first run starts from --model. The data must be a data set
+that `distkeras-grid tile` made. If no image is new since the last run, the command does nothing and
+ends with exit code 0.
 With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
 complete; that of a killed run which nobody resumes stays. With --resume the command first goes on
 with a run that was killed, on the data with which it began, if these are still kept.
@@ -109,171 +91,127 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: retrain(flags))
-
-
 def retrain(flags: argparse.Namespace) -> None:
     """Train on what is new, if anything is, and add the run."""
-    from distkeras_grid.spark.session import build_session, this_driver
+    from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
     check_early(flags)
     with spinner("starting Spark"):
         spark = build_session("distkeras-grid retrain", master=flags.master)
-    storage = Storage(spark)
-    _add_run(storage, flags, this_driver(spark))
+    add_run(Storage(spark), flags)
 
 
-def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> None:
+def add_run(storage: Storage, flags: argparse.Namespace) -> None:
     """Train on what is new, if anything is, and add the run.
 
-    Of several commands at once, the first that ends adds its run to the others. Another attempt of
-    an application goes on with the run of the attempt before, under the same name and with the
-    images that were new then. So does any driver that resumes, if the run has checkpoints and its
-    version of the data is kept.
+    Of two commands at once, the one that sees more images has the newest run, whichever ends first.
     """
     runs = flags.output.rstrip("/")
-    names = storage.list_names(runs) if storage.exists(runs) else []
-    pointer = _pointer(storage, runs)
-    manifest = read_manifest(storage, flags.data)
+    former = runs_in(storage, runs)
+    newest = former[-1] if former else None
+    seen = -1 if newest is None else seen_by(storage, runs, newest)
     # A night may commit while the training starts: it reads what is read here.
-    version: int | None = manifest.last_update
+    manifest = read_manifest(storage, flags.data)
     arguments = trainer_arguments(flags)
-    checkpoints = Checkpoints(storage, arguments.get("checkpoint_dir"))
-    begun = read_begun(storage, runs, names)
-    if begun is not None:
-        can = (
-            begun.run not in names and checkpoints.any(begun.run) and keeps(manifest, begun.update)
-        )
-        if not begun.driver.precedes(driver) and not (can and arguments.get("resume")):
-            begun = None
-    if begun is not None:
-        if keeps(manifest, begun.update):
-            version = begun.update
-            manifest = read_manifest(storage, flags.data, version)
-        manifest = until(manifest, begun.update)
-        # It may be whole. Nevertheless it is not one of the former ones.
-        names = [name for name in names if name != begun.run]
-        print_result(f"going on with the run {begun.run}")
-    latest = read_latest(storage, runs, names)
-    new = new_sources(manifest, flags.split, latest)
-    since = f"since {latest.run}" if latest else "in all"
+    checkpoints = str(arguments.get("checkpoint_dir") or "").rstrip("/")
+    if checkpoints and arguments.get("resume"):
+        killed = killed_run(storage, checkpoints, manifest, newest)
+        if killed is not None:
+            manifest = read_manifest(storage, flags.data, killed)
+            print_result(f"going on with the run {name_of(manifest.created)}")
+    new = new_sources(manifest, flags.split, seen)
+    since = f"since {newest}" if newest else "in all"
     report(new_images=len(new), output=flags.output)
+    print_result(
+        f"{len(new):,} new images {since}" if new else f"no new images {since}; nothing to train"
+    )
     if not new:
-        print_result(f"no new images {since}; nothing to train")
+        point_to_newest(storage, runs)
         return
-    print_result(f"{len(new):,} new images {since}")
-    name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
-    now = Begun(name, manifest.last_update, driver)
-    storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
-    run_flags = train_flags(flags, f"{runs}/{name}", latest, new)
-    run_flags = argparse.Namespace(**vars(run_flags) | {"data_version": version})
-    trainer = train.train(checkpoints.flags(run_flags, name))
-    _check_first(storage, runs, pointer, now)
-    result = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
-    storage.write_text(f"{runs}/{LATEST}", json.dumps(result) + "\n", overwrite=True)
-    checkpoints.delete(name)
-    _sweep(storage, runs, now)
-    report(**result, **({} if trainer is None else {"samples": trainer.history.samples}))
-    for old in outdated(names, flags.keep):
+    name = name_of(manifest.created)
+    own = {"output": f"{runs}/{name}", "data_version": manifest.last_update}
+    if checkpoints:
+        own["checkpoint_dir"] = f"{checkpoints}/{name}"
+    model = None if newest is None else model_of(runs, newest)
+    trainer = train.train(train_flags(flags, model, new, own))
+    point_to_newest(storage, runs)
+    if checkpoints:
+        storage.delete(f"{checkpoints}/{name}")
+    report(run=name, model=model_of(runs, name), update=manifest.last_update)
+    if trainer is not None:
+        report(samples=trainer.history.samples)
+    for old in outdated(former, flags.keep):
         delete_run(storage, f"{runs}/{old}")
 
 
-class Checkpoints:
-    """The folders of checkpoints, one for each run, below the one that the user gives.
-
-    `folder`: the user's folder; None for no checkpoints.
-    """
-
-    def __init__(self, storage: Storage, folder: str | None) -> None:
-        self._storage = storage
-        self._folder = None if folder is None else str(folder).rstrip("/")
-
-    def any(self, run: str) -> bool:
-        """Whether a run has left a checkpoint."""
-        uri = f"{self._folder}/{run}"
-        if self._folder is None or not self._storage.exists(uri):
-            return False
-        return bool(numbers_of(self._storage.list_names(uri)))
-
-    def delete(self, run: str) -> None:
-        """Delete the checkpoints of a run, if there are any."""
-        if self._folder is not None:
-            self._storage.delete(f"{self._folder}/{run}")
-
-    def flags(self, flags: argparse.Namespace, run: str) -> argparse.Namespace:
-        """Return the flags of a training with the folder of its own."""
-        if self._folder is None:
-            return flags
-        settings = [each for each in flags.settings if not each.startswith("checkpoint_dir=")]
-        own = {"settings": settings, "checkpoint_dir": f"{self._folder}/{run}"}
-        return argparse.Namespace(**vars(flags) | own)
-
-
-def _pointer(storage: Storage, runs: str) -> str | None:
-    """Return what ``latest.json`` holds; None before the first run."""
-    try:
-        return storage.read_text(f"{runs}/{LATEST}").strip()
-    except PathNotFoundError:
-        return None
-
-
-def _check_first(storage: Storage, runs: str, pointer: str | None, now: Begun) -> None:
-    """Refuse to add a run where another command has added one since this one began."""
-    if (present := _pointer(storage, runs)) != pointer:
-        # Another attempt of this application must not take it for unfinished.
-        if read_begun(storage, runs, storage.list_names(runs)) == now:
-            storage.delete(f"{runs}/{BEGUN}")
-        raise BusyError(
-            f"Another retrain has added a run to {runs} meanwhile: {LATEST} is {present}. The "
-            f"model of this one is in {runs}/{now.run}, and no later run starts from it. Let only "
-            "one command at a time work on the runs."
-        )
-
-
-def _sweep(storage: Storage, runs: str, now: Begun) -> None:
-    """Delete the record of the run that has ended, and what commands killed long ago have left."""
-    names = storage.list_names(runs)
-    if read_begun(storage, runs, names) == now:
-        storage.delete(f"{runs}/{BEGUN}")
-    before = datetime.strptime(now.run, NAME_FORMAT) - SWEEP_AGE
-    for name in names:
-        if is_leftover(name, f"{before:{NAME_FORMAT}}"):
-            storage.delete(f"{runs}/{name}")
-
-
-def is_leftover(name: str, newest: str) -> bool:
-    """Tell whether a killed command left this unfinished run, because it began before another one.
+def name_of(created: str) -> str:
+    """Return the name of the run that sees a version of the data.
 
     Examples
     --------
-    >>> name = "_2026-11-14T030000Z." + 32 * "0" + ".tmp"
-    >>> is_leftover(name, "2026-11-21T030000Z"), is_leftover(name, "2026-11-07T030000Z")
-    (True, False)
+    >>> name_of("2026-11-21T01:52:07+00:00")
+    '2026-11-21T015207Z'
     """
-    match = LEFTOVER.fullmatch(name)
-    return match is not None and match[1] <= newest
+    name = created.replace(":", "").removesuffix("+0000") + "Z"
+    if RUN_NAME.fullmatch(name) is None:
+        raise SchemaError(f"A version of the data has no time. Received: created {created!r}.")
+    return name
+
+
+def runs_in(storage: Storage, folder: str) -> list[str]:
+    """Return the names of the runs in a folder, oldest first; other names are none."""
+    names = storage.list_names(folder) if storage.exists(folder) else []
+    return sorted(filter(RUN_NAME.fullmatch, names))
+
+
+def seen_by(storage: Storage, runs: str, name: str) -> int:
+    """Return the number of the version that a run has seen; -1 if it has recorded none."""
+    from distkeras_grid.trainers.saved_run import RUN
+
+    uri = f"{runs}/{name}/{RUN}"
+    version = parse_record(storage.read_text(uri), uri).data_version
+    return -1 if version is None else version.number
+
+
+def parse_record(text: str, uri: str) -> RunRecord:
+    """Read ``run.json``, and believe no more than is asked."""
+    try:
+        return msgspec.json.decode(text, type=RunRecord)
+    except UNREADABLE as error:
+        raise SchemaError(
+            f"{uri} is not what a run writes there: {error}. Nothing was done. Look who wrote it."
+        ) from error
+
+
+def killed_run(
+    storage: Storage, checkpoints: str, manifest: Manifest, newest: str | None
+) -> int | None:
+    """Return the version of the data that the newest killed run sees; None if none can go on.
+
+    It is newer than the newest complete run, has a checkpoint, and its version is kept.
+    """
+    numbers = {name_of(each.created): each.number for each in manifest.history}
+    numbers[name_of(manifest.created)] = manifest.last_update
+    for name in reversed(runs_in(storage, checkpoints)):
+        if name <= (newest or ""):
+            break
+        if name in numbers and numbers_of(storage.list_names(f"{checkpoints}/{name}")):
+            return numbers[name]
+    return None
+
+
+def point_to_newest(storage: Storage, runs: str) -> None:
+    """Write ``latest.json``, if there is a run."""
+    if names := runs_in(storage, runs):
+        latest = {"run": names[-1], "model": model_of(runs, names[-1])}
+        storage.write_text(f"{runs}/{LATEST}", json.dumps(latest) + "\n", overwrite=True)
 
 
 def check_early(
     flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
 ) -> None:
     """Refuse what can be known before Spark starts."""
-    check(flags)
-    preflight.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
-    preflight.check_trainer(flags.trainer, trainer_arguments(flags), flags.master, place)
-    preflight.check_input(flags.data, "--data", place)
-    preflight.check_input(flags.validation_data, "--validation-data", place)
-    if flags.fold is None:
-        preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
-    preflight.check_model(flags.model, place)
-
-
-def check(flags: argparse.Namespace) -> None:
-    """Refuse flags that do not go together."""
     if flags.overwrite:
         raise ConfigurationError(
             "--overwrite does not apply: retrain adds runs and replaces none. Leave it out."
@@ -284,6 +222,13 @@ def check(flags: argparse.Namespace) -> None:
         )
     if flags.keep is not None and flags.keep < 1:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
+    preflight.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
+    preflight.check_trainer(flags.trainer, trainer_arguments(flags), flags.master, place)
+    preflight.check_input(flags.data, "--data", place)
+    preflight.check_input(flags.validation_data, "--validation-data", place)
+    if flags.fold is None:
+        preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
+    preflight.check_model(flags.model, place)
 
 
 def read_manifest(storage: Storage, data: str, version: int | None = None) -> Manifest:
@@ -297,73 +242,35 @@ def read_manifest(storage: Storage, data: str, version: int | None = None) -> Ma
     return manifest
 
 
-def keeps(manifest: Manifest, number: int) -> bool:
-    """Whether a version can still be read."""
-    return number in (manifest.last_update, *(each.number for each in manifest.history))
-
-
-def parse(text: str, kind: type[T], uri: str) -> T:
-    """Read a file of JSON that a run wrote, and believe no more than its kind says."""
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except UNREADABLE as error:
-        raise SchemaError(
-            f"{uri} is not what a run writes there: {error}. Nothing was done. Look who wrote it."
-        ) from error
-
-
-def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> Latest | None:
-    """Return the newest run and the last update that it saw, None before the first run."""
-    if LATEST in names:
-        return parse(storage.read_text(f"{runs}/{LATEST}"), Latest, f"{runs}/{LATEST}")
-    dated = sorted(filter(RUN_NAME.fullmatch, names))
-    # Killed before it could say what it saw: all is new to it.
-    return Latest(dated[-1], -1) if dated else None
-
-
-def read_begun(storage: Storage, runs: str, names: Sequence[str]) -> Begun | None:
-    """Return the run that was begun last and has not been completed, if any."""
-    if BEGUN not in names:
-        return None
-    try:
-        return parse(storage.read_text(f"{runs}/{BEGUN}"), Begun, f"{runs}/{BEGUN}")
-    except SchemaError:
-        # No run wrote it. It will be replaced.
-        return None
-
-
-def until(manifest: Manifest, update: int) -> Manifest:
-    """Return a data set's manifest without the images of later updates."""
-    sources = tuple(each for each in manifest.sources if (each.update or 0) <= update)
-    return msgspec.structs.replace(manifest, sources=sources, last_update=update)
-
-
 def model_of(runs: str, name: str) -> str:
     """Return the path of a run's model."""
     return f"{runs}/{name}/model.keras"
 
 
-def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) -> list[str]:
-    """Return the digests of a split's images with rows that the latest run has not seen."""
-    since = latest.update if latest else -1
-    if since > manifest.last_update:
-        since = -1  # The data set was made anew.
+def new_sources(manifest: Manifest, split: str | None, seen: int) -> list[str]:
+    """Return the digests of a split's images with rows that the newest run has not seen."""
+    if seen > manifest.last_update:
+        seen = -1  # The data set was made anew.
     return [
         each.sha256
         for each in manifest.sources
         # An image may keep no tile.
         if each.has_rows and each.tiles and each.sha256
-        if (each.update or 0) > since and split in (None, each.split)
+        if (each.update or 0) > seen and split in (None, each.split)
     ]
 
 
 def train_flags(
-    flags: argparse.Namespace, output: str, latest: Latest | None, new: Sequence[str]
+    flags: argparse.Namespace, model: str | None, new: Sequence[str], own: Mapping[str, Any]
 ) -> argparse.Namespace:
-    """Return the flags of the training: its folder, the last model, and which rows."""
-    arguments = {**vars(flags), "output": output}
-    if latest:
-        arguments["model"] = model_of(output.rpartition("/")[0], latest.run)
+    """Return the flags of the training: its own, the last model, and which rows."""
+    arguments = {**vars(flags), **own}
+    # Its own folder of checkpoints stands in place of the one of all runs.
+    arguments["settings"] = [
+        each for each in flags.settings if not each.startswith("checkpoint_dir=")
+    ]
+    if model is not None:
+        arguments["model"] = model
         if flags.rows == "new":
             among = ", ".join(f"'{digest}'" for digest in new)
             arguments["where"] = f"source_sha256 in ({among})"
@@ -373,17 +280,16 @@ def train_flags(
 
 
 def outdated(former: Sequence[str], keep: int | None) -> list[str]:
-    """Return which former runs go, now that there is a new one; other names never.
+    """Return which former runs go, now that there is a new one.
 
     `keep`: how many runs stay, the new one included; None for all.
 
     Examples
     --------
-    >>> outdated(["2026-11-14T030000Z", "2026-11-21T030000Z", "thesis", "latest.json"], keep=2)
+    >>> outdated(["2026-11-14T030000Z", "2026-11-21T030000Z"], keep=2)
     ['2026-11-14T030000Z']
     """
-    dated = sorted(filter(RUN_NAME.fullmatch, former))
-    return [] if keep is None else dated[: max(0, len(dated) - (keep - 1))]
+    return [] if keep is None else list(former[: max(0, len(former) - (keep - 1))])
 
 
 def delete_run(storage: Storage, uri: str) -> None:
@@ -397,3 +303,6 @@ def delete_run(storage: Storage, uri: str) -> None:
     storage.rename(uri, aside)
     storage.delete(aside)
     print_result(f"deleted {uri}")
+
+
+main = main_of(build_parser, retrain)

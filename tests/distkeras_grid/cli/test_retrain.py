@@ -4,58 +4,40 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
-from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.retrain import (
-    Latest,
-    _add_run,
+    add_run,
     build_parser,
     delete_run,
-    is_leftover,
     main,
+    name_of,
     new_sources,
     outdated,
-    parse,
-    read_latest,
+    parse_record,
     train_flags,
 )
-from distkeras_grid.cli.trainer_options import trainer_arguments
 from distkeras_grid.dataset.manifest import TILED, ImageRecord, Manifest, decode_manifest
-from distkeras_grid.errors import BusyError, SchemaError
-from distkeras_grid.spark.checkpoints import CheckpointStore
+from distkeras_grid.errors import SchemaError
 from distkeras_grid.spark.storage import Storage
 from tests.interleaving import at_once
 
 RUNS = ["2026-11-07T060000Z", "2026-11-14T060000Z", "2026-11-21T060000Z"]
 MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "runs"]
-LATEST = Latest(RUNS[-1], 4)
 MODEL = f"runs/{RUNS[-1]}/model.keras"
 
 
-def test_the_oldest_runs_go_and_nothing_else():
-    names = [*RUNS[:2], "latest.json", "thesis", "2026-11-01", "_x"]
-    assert outdated(names, 1) == RUNS[:2]
-    assert outdated(names, 2) == RUNS[:1]
-    assert outdated(names, 3) == outdated(names, 8) == outdated(names, None) == []
+def test_the_oldest_runs_go():
+    assert outdated(RUNS, 1) == RUNS
+    assert outdated(RUNS, 2) == RUNS[:2]
+    assert outdated(RUNS, 4) == outdated(RUNS, 8) == outdated(RUNS, None) == []
 
 
-def test_the_new_run_stays_though_the_clock_was_set_back():
-    """It was the oldest by its name, was deleted, and the next run had no model to start from."""
-    of_a_fast_clock = ["2036-01-01T000000Z", *RUNS]
-    assert outdated(of_a_fast_clock, 2) == RUNS
-    assert outdated(of_a_fast_clock, 1) == [*RUNS, "2036-01-01T000000Z"]
-
-
-def test_only_our_leftovers_are_ours():
-    hexes = "0" * 32
-    for name in (f"_{RUNS[0]}.{hexes}.tmp", f"_{RUNS[0]}.{hexes}.old"):
-        assert is_leftover(name, RUNS[0])
-        assert not is_leftover(name.replace(RUNS[0], RUNS[2]), RUNS[1])
-    for name in (RUNS[0], f"_mine.{hexes}.tmp", f"_{RUNS[0]}.tmp", "latest.json"):
-        assert not is_leftover(name, RUNS[2])
+@pytest.mark.parametrize("created", ["", "../../home", "2026-11-21T06:00:00+00:00\n", "2026-11-21"])
+def test_a_version_without_a_time_gives_a_run_no_name(created):
+    with pytest.raises(SchemaError, match="has no time"):
+        name_of(created)
 
 
 def tiled(name, update, split="train"):
@@ -65,291 +47,200 @@ def tiled(name, update, split="train"):
 def test_new_is_what_was_tiled_after_the_latest_run():
     sources = (tiled("a", 0), tiled("b", 5), tiled("c", 5, "test"), tiled("d", 4))
     manifest = Manifest(sources=(*sources, ImageRecord("e.png", "left out")), last_update=5)
-    assert new_sources(manifest, "train", LATEST) == ["b"]
-    assert new_sources(manifest, None, LATEST) == ["b", "c"]
-    assert new_sources(manifest, "train", None) == ["a", "b", "d"]
+    assert new_sources(manifest, "train", 4) == ["b"]
+    assert new_sources(manifest, None, 4) == ["b", "c"]
+    assert new_sources(manifest, "train", -1) == ["a", "b", "d"]
 
 
 @pytest.mark.parametrize("change", [{"set_aside": "blurred"}, {"tiles": 0}, {"status": "removed"}])
 def test_an_image_without_rows_is_not_new(change):
     """An exclusion made an image new: the week read no row, and ended with an error."""
     source = tiled("a", 5)
-    for told, new in ((source, ["a"]), (replace(source, **change), [])):
-        assert new_sources(Manifest(sources=(told,), last_update=5), "train", LATEST) == new
+    for each, new in ((source, ["a"]), (replace(source, **change), [])):
+        assert new_sources(Manifest(sources=(each,), last_update=5), "train", 4) == new
 
 
 def test_all_is_new_in_a_data_set_that_was_made_anew():
     """Its numbers began at 0 again: for as many nights nothing was new."""
-    manifest = Manifest(sources=(tiled("a", 0),), last_update=0)
-    assert new_sources(manifest, "train", LATEST) == ["a"]
+    assert new_sources(Manifest(sources=(tiled("a", 0),), last_update=0), "train", 4) == ["a"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"run": "../../home"},
-        {"run": "2026-11-21T060000Z\n"},
-        {"run": "os:system"},
-        {"run": None},
-        {"update": "4"},
-    ],
-)
-def test_a_hostile_pointer_is_refused(change):
-    told = {"run": RUNS[-1], "model": MODEL, "update": 4}
-    assert parse(json.dumps(told), Latest, "latest.json") == LATEST
-    with pytest.raises(SchemaError):
-        parse(json.dumps({**told, **change}), Latest, "latest.json")
+@pytest.mark.parametrize("version", ["4", {"number": "4"}, {}, [4]])
+def test_a_hostile_record_of_a_run_is_refused(version):
+    text = json.dumps({"data_version": {"number": 4, "hash": "x"}, "samples": 3})
+    assert parse_record(text, "run.json").data_version.number == 4
+    with pytest.raises(SchemaError, match=r"runs/a/run\.json is not what a run writes"):
+        parse_record(json.dumps({"data_version": version}), "runs/a/run.json")
 
 
-def test_the_model_of_a_pointer_is_not_believed():
-    """It was imported and called, where it said module:function."""
-    told = {"run": RUNS[-1], "model": "os:getcwd", "update": 4}
-    latest = parse(json.dumps(told), Latest, "latest.json")
-    flags = build_parser().parse_args(MINIMUM)
-    assert train_flags(flags, "runs/new", latest, ["d"]).model == MODEL
-
-
-APPLICATION = "application_17_0001"
-FIRST, SECOND = Driver(APPLICATION), Driver(APPLICATION, attempt=2)
+def version_of(number, sources, history=()):
+    return {
+        "last_update": number,
+        "created": f"2026-11-21T0{number}:00:00+00:00",
+        "sources": sources[:number],
+        "history": list(history),
+    }
 
 
 @pytest.fixture
-def night(monkeypatch):
-    """Two nights of data, runs that are trained by writing their names, and a clock."""
+def night():
+    """Two nights of data, of which the second is not there yet."""
     sources = [
         {"source": f"{n}", "status": "tiled", "tiles": 4, "split": "train", "update": n}
         | {"sha256": str(n) * 64}
         for n in (1, 2)
     ]
-    disk = {
-        "/tiles/_versions/1.json": json.dumps({"last_update": 1, "sources": sources[:1]}).encode()
-    }
-    files = at_once(disk)
-    files.trained, files.meanwhile = [], []
-
-    def training(flags):
-        files.trained.append((flags.output, flags.model, flags.where))
-        if files.meanwhile:
-            files.meanwhile.pop()()
-        if flags.output == files.dies_at:
-            raise SystemExit
-        files.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
-
-    class Clock(datetime):
-        hour = 0
-
-        @classmethod
-        def now(cls, zone):
-            cls.hour += 1
-            return datetime(2026, 11, 21, cls.hour, tzinfo=zone)
-
-    monkeypatch.setattr("distkeras_grid.cli.train.train", training)
-    monkeypatch.setattr("distkeras_grid.cli.retrain.datetime", Clock)
-    files.dies_at = None
-    files.both = json.dumps({"last_update": 2, "sources": sources})
+    first = version_of(1, sources)
+    kept = {"number": 1, "hash": "a" * 64, "created": first["created"], "tiles": 0, "shards": []}
+    files = at_once({"/tiles/_versions/1.json": json.dumps(first).encode()})
+    second = version_of(2, sources, [kept | {"replaced": "2026-11-21T02:00:00+00:00"}])
+    files.second, files.without_history = json.dumps(second), json.dumps(second | {"history": []})
     files.make_dirs("/runs")
     return files
 
 
-def retrain_on(files, driver, *more):
-    given = ["--data", "/tiles", "--model", "m:build", "--output", "/runs", *more]
-    _add_run(files, build_parser().parse_args(given), driver)
+def commit_second(files, text=None):
+    files.write_text("/tiles/_versions/2.json", text or files.second)
 
 
-ONE, TWO = "/runs/2026-11-21T010000Z", "/runs/2026-11-21T020000Z"
+@pytest.fixture
+def trained(night, monkeypatch):
+    """The flags of each training, which writes a checkpoint and its run, or is killed between."""
+    calls = []
+    night.killed, night.meanwhile = False, None
 
-
-def test_another_attempt_of_an_application_has_the_run_of_the_one_before(night):
-    """It had another name, so a run that was whole was trained again."""
-    night.dies_at = ONE
-    with pytest.raises(SystemExit):
-        retrain_on(night, FIRST)
-    # Meanwhile another image has been tiled: the rows must be those of the checkpoint.
-    night.write_text("/tiles/_versions/2.json", night.both)
-    with pytest.raises(SystemExit):
-        retrain_on(night, SECOND)
-    night.dies_at = None
-    retrain_on(night, Driver(APPLICATION, attempt=3), "--keep", "1")
-    assert night.trained == 3 * [(ONE, "m:build", None)]
-    assert json.loads(night.read_text("/runs/latest.json"))["update"] == 1
-    assert night.list_names("/runs") == [ONE.rpartition("/")[2], "latest.json"]
-    # The next night sees the other image.
-    retrain_on(night, Driver("application_17_0002"))
-    assert night.trained[3:] == [
-        (TWO, f"{ONE}/model.keras", f"source_sha256 in ('{'2' * 64}')"),
-    ]
-
-
-def test_of_two_commands_at_once_the_first_that_ends_adds_its_run(night):
-    """The other one says so, and leaves the pointer and what the first has begun alone."""
-    night.write_text(f"/runs/_2026-11-13T060000Z.{'0' * 32}.tmp/model.keras", "of a killed one")
-    night.meanwhile = [lambda: retrain_on(night, Driver("application_17_0002"))]
-    with pytest.raises(BusyError, match="one command at a time"):
-        retrain_on(night, FIRST)
-    assert json.loads(night.read_text("/runs/latest.json"))["run"] == TWO.rpartition("/")[2]
-    assert night.list_names("/runs") == [
-        *(uri.rpartition("/")[2] for uri in (ONE, TWO)),
-        "latest.json",
-    ]
-
-
-def test_a_command_that_came_too_late_leaves_nothing_that_its_next_attempt_would_add(night):
-    """YARN starts an attempt that ended with an error again: it took the run for its own."""
-    second = Driver("application_17_0002")
-    night.meanwhile = [lambda: retrain_on(night, Driver("application_17_0003"))]
-    with pytest.raises(BusyError):
-        retrain_on(night, second)
-    retrain_on(night, Driver("application_17_0002", attempt=2))
-    assert json.loads(night.read_text("/runs/latest.json"))["run"] == TWO.rpartition("/")[2]
-    assert "_begun.json" not in night.list_names("/runs")
-
-
-def test_an_attempt_that_dies_when_its_run_is_whole_is_ended_by_the_next(night):
-    write = night.write_text
-
-    def dies(uri, text, **how):
-        if uri.endswith("latest.json"):
+    def training(flags):
+        calls.append(flags)
+        if flags.checkpoint_dir:
+            night.write_text(f"{flags.checkpoint_dir}/checkpoint-00000001/manifest.json", "{}")
+        if (during := night.meanwhile) is not None:
+            night.meanwhile = None
+            during()
+        if night.killed:
             raise SystemExit
-        write(uri, text, **how)
+        version = {"data_version": {"number": flags.data_version}}
+        night.write_text(f"{flags.output}/run.json", json.dumps(version))
 
-    night.write_text = dies
-    with pytest.raises(SystemExit):
-        retrain_on(night, FIRST)
-    assert night.exists(f"{ONE}/run.json")
-    night.write_text = write
-    retrain_on(night, SECOND)
-    # Its own model is not the one from which it starts.
-    assert night.trained == 2 * [(ONE, "m:build", None)]
-    assert json.loads(night.read_text("/runs/latest.json"))["run"] == ONE.rpartition("/")[2]
+    monkeypatch.setattr("distkeras_grid.cli.train.train", training)
+    return calls
 
 
-@pytest.mark.parametrize("told", ["{", "[]", '{"run": "../home"}'])
-@pytest.mark.parametrize("driver", [SECOND, Driver("application_17_0002", attempt=2)])
-def test_what_another_application_has_begun_is_begun_anew(night, told, driver):
-    night.dies_at = ONE
-    with pytest.raises(SystemExit):
-        retrain_on(night, FIRST)
-    if driver is SECOND:
-        night.write_text("/runs/_begun.json", told, overwrite=True)
-    retrain_on(night, driver)
-    assert [output for output, *_ in night.trained] == [ONE, TWO]
+def retrain_on(files, *more):
+    words = ["--data", "/tiles", "--model", "m:build", "--output", "/runs", *more]
+    add_run(files, build_parser().parse_args(words))
+
+
+ONE, TWO = "2026-11-21T010000Z", "2026-11-21T020000Z"
+OF_TWO = f"source_sha256 in ('{'2' * 64}')"
+
+
+def newest(files):
+    return json.loads(files.read_text("/runs/latest.json"))
+
+
+def test_each_version_has_one_run_which_starts_from_the_last(night, trained):
+    for _ in range(2):
+        retrain_on(night)
+    commit_second(night)
+    for _ in range(2):
+        retrain_on(night, "--keep", "1")
+    assert [(each.output, each.model, each.where, each.data_version) for each in trained] == [
+        (f"/runs/{ONE}", "m:build", None, 1),
+        (f"/runs/{TWO}", f"/runs/{ONE}/model.keras", OF_TWO, 2),
+    ]
+    assert night.list_names("/runs") == [TWO, "latest.json"]
+    assert newest(night) == {"run": TWO, "model": f"/runs/{TWO}/model.keras"}
+
+
+def test_a_command_that_dies_when_its_run_is_whole_is_ended_by_the_next(night, trained):
+    retrain_on(night)
+    night.delete("/runs/latest.json")
+    retrain_on(night)
+    assert len(trained) == 1
+    assert newest(night)["run"] == ONE
+
+
+@pytest.mark.parametrize("first_to_end", [1, 2])
+def test_of_two_commands_at_once_the_one_that_sees_more_images_is_the_newest(
+    night, trained, first_to_end
+):
+    def second():
+        commit_second(night)
+        retrain_on(night)
+
+    if first_to_end == 2:
+        night.meanwhile = second
+        retrain_on(night)
+    else:
+        # The one that sees both nights begins first, and the other is done meanwhile.
+        night.meanwhile = lambda: night.write_text(
+            f"/runs/{ONE}/run.json", json.dumps({"data_version": {"number": 1}})
+        )
+        second()
+    assert night.list_names("/runs") == [ONE, TWO, "latest.json"]
+    assert newest(night)["run"] == TWO
+    # Neither has started from the other.
+    assert {each.model for each in trained} == {"m:build"}
 
 
 CHECKPOINTS = ("--checkpoint-dir", "/checkpoints/")
 
 
+def folders(files):
+    return files.list_names("/checkpoints")
+
+
+@pytest.mark.parametrize("flag", [CHECKPOINTS, ("--set", "checkpoint_dir=/checkpoints")])
+def test_the_checkpoints_of_a_run_that_has_ended_do_not_hinder_the_next(night, trained, flag):
+    """They were those of another run, so the second night was refused."""
+    night.write_text("/checkpoints/mine.txt", "mine")
+    retrain_on(night, *flag)
+    commit_second(night)
+    retrain_on(night, *flag)
+    own = [each.checkpoint_dir for each in trained]
+    assert own == [f"/checkpoints/{ONE}", f"/checkpoints/{TWO}"]
+    assert [each.settings for each in trained] == [[], []]
+    assert folders(night) == ["mine.txt"]
+
+
 @pytest.fixture
-def saving(night, monkeypatch):
-    """A night whose runs write a checkpoint, and tell which data they read."""
-    night.saved = []
-
-    def training(flags):
-        folder = trainer_arguments(flags)["checkpoint_dir"]
-        night.saved.append((folder, flags.data_version, flags.where))
-        CheckpointStore(night, folder, Driver("any")).check_new()
-        night.write_text(f"{folder}/checkpoint-00000001/manifest.json", "{}")
-        if night.meanwhile:
-            night.meanwhile.pop()()
-        if flags.output == night.dies_at:
-            raise SystemExit
-        night.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
-
-    def resuming(flags):
-        folder = flags.checkpoint_dir
-        if not night.exists(folder):
-            return training(flags)
-        night.saved.append((folder, flags.data_version, flags.where))
-        return night.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
-
-    monkeypatch.setattr(
-        "distkeras_grid.cli.train.train",
-        lambda flags: (resuming if flags.resume else training)(flags),
-    )
+def killed(night, trained):
+    """The first night was killed after a checkpoint."""
+    night.killed = True
+    with pytest.raises(SystemExit):
+        retrain_on(night, *CHECKPOINTS)
+    night.killed = False
     return night
 
 
-def folders(files):
-    return files.list_names("/checkpoints") if files.exists("/checkpoints") else []
-
-
-def named(uri):
-    return uri.replace("/runs", "/checkpoints")
-
-
-@pytest.mark.parametrize("given", [CHECKPOINTS, ("--set", "checkpoint_dir=/checkpoints")])
-@pytest.mark.parametrize("more", [(), ("--resume",)])
-def test_the_checkpoints_of_a_night_that_has_ended_do_not_hinder_the_next(saving, given, more):
-    """They were those of another run, so the second night was refused."""
-    saving.write_text("/checkpoints/mine.txt", "mine")
-    retrain_on(saving, FIRST, *given, *more)
-    assert folders(saving) == ["mine.txt"]
-    saving.write_text("/tiles/_versions/2.json", saving.both)
-    retrain_on(saving, Driver("application_17_0002"), *given, *more)
-    assert [folder for folder, *_ in saving.saved] == [named(ONE), named(TWO)]
-    assert folders(saving) == ["mine.txt"]
-
-
-@pytest.fixture
-def killed(saving):
-    """The first night was killed after a checkpoint; then another image was tiled."""
-    saving.dies_at = ONE
-    with pytest.raises(SystemExit):
-        retrain_on(saving, FIRST, *CHECKPOINTS)
-    version = {"number": 1, "hash": "a" * 64}
-    version |= dict.fromkeys(("created", "replaced"), "2026-11-21T01:00:00+00:00")
-    version |= {"shards": [], "tiles": 0}
-    told = {**json.loads(saving.both), "history": [version]}
-    saving.write_text("/tiles/_versions/2.json", json.dumps(told))
-    return saving
-
-
-def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(killed):
-    retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, "--resume")
-    assert killed.saved[1:] == [(named(ONE), 1, None)]
-    assert json.loads(killed.read_text("/runs/latest.json"))["update"] == 1
+@pytest.mark.parametrize("tiled_meanwhile", [False, True])
+def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(
+    killed, trained, tiled_meanwhile
+):
+    if tiled_meanwhile:
+        commit_second(killed)
+    retrain_on(killed, *CHECKPOINTS, "--resume")
+    assert (trained[1].output, trained[1].data_version) == (f"/runs/{ONE}", 1)
+    assert newest(killed)["run"] == ONE
     assert folders(killed) == []
-    # The next night sees the other image.
-    retrain_on(killed, Driver("application_17_0003"), *CHECKPOINTS, "--resume")
-    assert killed.saved[2:] == [(named(TWO), 2, f"source_sha256 in ('{'2' * 64}')")]
+    if tiled_meanwhile:
+        # The next night sees the other image.
+        retrain_on(killed, *CHECKPOINTS, "--resume")
+        assert (trained[2].data_version, trained[2].where) == (2, OF_TWO)
 
 
-def test_a_night_on_the_present_data_is_gone_on_with(killed):
-    version = json.loads(killed.both) | {"last_update": 1}
-    killed.write_text("/tiles/_versions/2.json", json.dumps(version), overwrite=True)
-    retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, "--resume")
-    assert killed.saved[1:] == [(named(ONE), 1, None)]
-
-
-@pytest.mark.parametrize("why", ["not asked", "no checkpoint", "version gone", "whole"])
-def test_a_night_that_cannot_be_gone_on_with_is_begun_anew(killed, why):
+@pytest.mark.parametrize("why", ["not asked", "no checkpoint", "version gone", "older than a run"])
+def test_a_night_that_cannot_be_gone_on_with_is_begun_anew(killed, trained, why):
     """Its checkpoints stay: without a sign of life nobody can tell that it was killed."""
+    commit_second(killed, killed.without_history if why == "version gone" else None)
     if why == "no checkpoint":
-        killed.delete(f"{named(ONE)}/checkpoint-00000001")
-        killed.make_dirs(named(ONE))
-    elif why == "version gone":
-        killed.write_text("/tiles/_versions/2.json", killed.both, overwrite=True)
-    elif why == "whole":
-        killed.write_text(f"{ONE}/run.json", "{}")
-    resume = () if why == "not asked" else ("--resume",)
-    retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, *resume)
-    assert [folder for folder, *_ in killed.saved[1:]] == [named(TWO)]
-    assert folders(killed) == [ONE.rpartition("/")[2]]
-
-
-def test_of_two_commands_at_once_the_first_that_ends_leaves_the_other_its_checkpoints(saving):
-    """They were deleted while it trained, as if it had been killed; so was what it published."""
-    half = f"/runs/_{ONE.rpartition('/')[2]}.{'0' * 32}.tmp"
-
-    def second():
-        saving.write_text(f"{half}/model.keras", "that the first is writing")
-        retrain_on(saving, Driver("application_17_0002"), *CHECKPOINTS)
-        assert folders(saving) == [ONE.rpartition("/")[2]]
-        assert saving.exists(half)
-
-    saving.meanwhile = [second]
-    with pytest.raises(BusyError):
-        retrain_on(saving, FIRST, *CHECKPOINTS)
-    assert len(saving.saved) == 2
+        killed.delete(f"/checkpoints/{ONE}/checkpoint-00000001")
+        killed.make_dirs(f"/checkpoints/{ONE}")
+    elif why == "older than a run":
+        killed.write_text("/runs/2026-11-21T013000Z/run.json", '{"data_version": {"number": 1}}')
+    retrain_on(killed, *CHECKPOINTS, *(() if why == "not asked" else ("--resume",)))
+    assert [each.data_version for each in trained[1:]] == [2]
+    assert folders(killed) == [ONE]
 
 
 @pytest.mark.parametrize("digest", ["' or 1=1 or ''='", "a" * 63, "A" * 64, "a" * 64 + "\n", 7])
@@ -364,17 +255,14 @@ def test_a_digest_that_is_none_is_refused(digest):
 
 def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
     flags = build_parser().parse_args([*MINIMUM, "--where", "label < 2"])
-    first = train_flags(flags, "runs/new", None, ["d"])
+    first = train_flags(flags, None, ["d"], {"output": "runs/new"})
     assert (first.model, first.where, first.output) == ("m:build", "label < 2", "runs/new")
-    later = train_flags(flags, "runs/new", LATEST, ["d", "e"])
-    assert (later.model, later.where) == (
-        MODEL,
-        "source_sha256 in ('d', 'e') and (label < 2)",
-    )
+    later = train_flags(flags, MODEL, ["d", "e"], {})
+    assert (later.model, later.where) == (MODEL, "source_sha256 in ('d', 'e') and (label < 2)")
     flags.where = None
-    assert train_flags(flags, "runs/new", LATEST, ["d", "e"]).where == "source_sha256 in ('d', 'e')"
+    assert train_flags(flags, MODEL, ["d", "e"], {}).where == "source_sha256 in ('d', 'e')"
     flags.rows = "all"
-    assert train_flags(flags, "runs/new", LATEST, ["d", "e"]).where is None
+    assert train_flags(flags, MODEL, ["d", "e"], {}).where is None
 
 
 @pytest.mark.parametrize(
@@ -398,18 +286,6 @@ def test_data_that_do_not_tell_what_is_new(spark, tmp_path, capsys):
     flags = ["--data", str(tmp_path), "--model", "json:loads", "--output", str(tmp_path / "runs")]
     assert main(flags) == 2
     assert "distkeras-grid tile" in capsys.readouterr().err
-
-
-@pytest.mark.spark
-def test_a_pointer_that_was_lost_is_replaced_by_the_newest_run(spark, tmp_path):
-    storage = Storage(spark)
-    assert read_latest(storage, str(tmp_path), []) is None
-    found = read_latest(storage, "runs", ["thesis", *RUNS])
-    assert found == Latest(RUNS[-1], -1)
-    (tmp_path / "latest.json").write_text(
-        json.dumps({"run": RUNS[-1], "model": MODEL, "update": 4})
-    )
-    assert read_latest(storage, str(tmp_path), ["latest.json"]) == LATEST
 
 
 @pytest.mark.spark
