@@ -1,22 +1,17 @@
 """Checks of files, names and numbers of workers before Spark starts.
 
-Local files are checked directly, and files on HDFS with WebHDFS if it answers in time. Other paths
-are not checked here. The same checks are repeated at the start of the session.
-
-Each check takes the `DriverEnvironment` of the driver, `HERE` by default. `submit` gives the one of
-the driver that it is about to start, so that a mistake is refused before anything is packed.
+A verb looks at files of this machine only. `submit`, which has started Hadoop's client, gives the
+`SubmittedDriver`, so that a mistake is refused before anything is packed. The same checks are
+repeated at the start of the session.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 from distkeras_grid.cli.console import print_note
 from distkeras_grid.cli.model_functions import load_function
@@ -24,22 +19,40 @@ from distkeras_grid.dataset.manifest import decode_manifest
 from distkeras_grid.dataset.versions import present_manifest
 from distkeras_grid.errors import (
     ConfigurationError,
-    GridError,
     OutputExistsError,
     PathNotFoundError,
+    StorageError,
 )
 from distkeras_grid.spark.atomic_output import Output, OutputKind
 from distkeras_grid.spark.dataframes import check_present
 from distkeras_grid.spark.storage import Storage
 
-# A healthy NameNode answers in milliseconds, a process on a busy host takes seconds. If WebHDFS
-# does not answer in this time, it is not asked again, and the checks follow in the session.
-WEB_SECONDS = 10.0
+if TYPE_CHECKING:
+    from distkeras_grid.submission.command import Submission
+
 GLOB = "*?[{"
-# YARN's names of containers: perhaps an epoch, the cluster's start, the application, the attempt.
-_CONTAINER = re.compile(r"container_(?:e\d+_)?\d+_\d+_(\d+)_\d+")
+#: With one of them, Hadoop or Spark may name another file system for paths without a scheme.
+CONFIGURATIONS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT")
+#: What to give beside a fold, for a command that reads one split.
+VALIDATION_HINT = "--split validation for what it holds out"
 
 Answer = TypeVar("Answer")
+
+
+class Files(Protocol):
+    """What the checks ask of a file system; `Storage` has it."""
+
+    def exists(self, uri: str) -> bool:
+        """Tell whether there is a file or a directory."""
+
+    def resolve(self, uri: str) -> str:
+        """Return the full path."""
+
+    def list_names(self, uri: str) -> list[str]:
+        """Return the names in a directory; of a file, its own."""
+
+    def read_bytes(self, uri: str) -> bytes:
+        """Return the content of a file."""
 
 
 class LocalFiles:
@@ -50,7 +63,7 @@ class LocalFiles:
         return local_path(uri).exists()
 
     def resolve(self, uri: str) -> str:
-        """Return the whole path; one of another file system as it is."""
+        """Return the full path; one of another file system as it is."""
         scheme, separator, _ = uri.partition(":")
         if separator and scheme != "file" and "/" not in scheme:
             return uri
@@ -65,41 +78,9 @@ class LocalFiles:
         names = os.listdir(path) if path.is_dir() else [path.name]
         return sorted(name for name in names if not name.endswith(".crc"))
 
-    def read(self, uri: str) -> bytes:
-        """Return the content of a small file."""
+    def read_bytes(self, uri: str) -> bytes:
+        """Return the content of a file."""
         return local_path(uri).read_bytes()
-
-
-class WebFiles:
-    """Files on HDFS, by WebHDFS."""
-
-    def exists(self, uri: str) -> bool:
-        """Tell whether there is a file or a directory."""
-        try:
-            self.list_names(uri)
-        except PathNotFoundError:
-            return False
-        return True
-
-    def resolve(self, uri: str) -> str:
-        """Return the path as it is."""
-        return uri
-
-    def list_names(self, uri: str) -> list[str]:
-        """Return the names in a directory; of a file, its own."""
-        from distkeras_grid.webhdfs.operations import list_directory
-
-        return [each.path.rpartition("/")[2] for each in list_directory(uri)]
-
-    def read(self, uri: str) -> bytes:
-        """Return the content of a small file."""
-        from distkeras_grid.webhdfs.operations import read_file
-
-        return read_file(uri, seconds=WEB_SECONDS)
-
-
-#: The files that can be asked without a JVM.
-Files: TypeAlias = LocalFiles | WebFiles
 
 
 def local_path(uri: str) -> Path:
@@ -114,85 +95,18 @@ def local_path(uri: str) -> Path:
     return Path(path.removeprefix("//") if path.startswith("///") else path)
 
 
-def files_of(uri: str, *, set_anew: bool) -> Files | None:
-    """Return where to look for a path, None where only Spark's own JVM can tell."""
-    scheme, separator, rest = uri.partition(":")
-    if not separator or "/" in scheme:
-        return None if set_anew else configured_files()
-    has_host = rest.startswith("//") and not rest.startswith("///")
-    # A path without a host is on the default file system, too.
-    if scheme != "file" and not has_host and (set_anew or _is_named_by_spark()):
-        return None
-    return _files_by_scheme(scheme)
-
-
-def _is_named_by_spark() -> bool:
-    """Whether Spark's configuration names a default file system, or cannot be read."""
-    folder = os.environ.get("SPARK_CONF_DIR")
-    if not folder:
-        return False
-    try:
-        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    names = "|".join(map(re.escape, DEFAULT_FILES))
-    return re.search(rf"^\s*({names})[\s=:]", text, re.MULTILINE) is not None
-
-
-def configured_files() -> Files | None:
-    """Return where paths without a scheme are, as Hadoop's configuration on this machine says.
-
-    They belong to ``fs.defaultFS``. None where Spark's own settings may name another one.
-    """
-    if "SPARK_CONF_DIR" in os.environ:
-        return None
-    folder = os.environ.get("HADOOP_CONF_DIR")
-    if not folder:
-        # Spark's JVM reads that one, too, but WebHDFS's client does not.
-        return None if os.environ.get("YARN_CONF_DIR") else LocalFiles()
-    from distkeras_grid.webhdfs.sites import read_sites
-
-    return _files_by_scheme(read_sites(folder).get("fs.defaultFS", "file:///").partition(":")[0])
-
-
-def _files_by_scheme(scheme: str) -> Files | None:
-    known: dict[str, Files] = {"file": LocalFiles(), "hdfs": WebFiles()}
-    return known.get(scheme)
-
-
-#: Settings of Spark that name the file system of paths without a scheme, or without a host.
-DEFAULT_FILES = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
-#: What to give beside a fold, for a command that reads one split.
-VALIDATION_HINT = "--split validation for what it holds out"
-
-
-class DriverEnvironment(Protocol):
-    """Where a verb's driver runs, as far as these checks must know."""
-
-    def files_of(self, uri: str) -> Files | None:
-        """Return where to look for a path, None where this process cannot."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether a worker without a slot may wait for one, if its trainer can do without it."""
-
-    def slots(self, master: str | None) -> int | None:
-        """Return how many tasks can run at once, if their number cannot grow; None otherwise."""
-
-    def check_function(self, source: str) -> None:
-        """Refuse a function ``module:function`` that the driver will not find."""
-
-
 class ThisProcess:
     """The driver is this process."""
 
-    waits = False
+    #: Whether a worker without a slot may wait for one, if its trainer can do without it.
+    waits: ClassVar[bool] = False
 
     def files_of(self, uri: str) -> Files | None:
         """Return where to look for a path, None where only Spark's own JVM can tell."""
-        return files_of(uri, set_anew="PYSPARK_GATEWAY_PORT" in os.environ)
+        scheme, separator, _ = uri.partition(":")
+        if separator and "/" not in scheme:
+            return LocalFiles() if scheme == "file" else None
+        return None if any(map(os.environ.get, CONFIGURATIONS)) else LocalFiles()
 
     def slots(self, master: str | None) -> int | None:
         """Return the slots of a local master, whose number never changes.
@@ -208,6 +122,32 @@ class ThisProcess:
         """Import it, as the training will."""
         load_function(source)
 
+
+@dataclass(frozen=True)
+class SubmittedDriver:
+    """The driver of a submission: in client mode a process here, otherwise in a container."""
+
+    #: Trainers without rounds begin, and a worker takes the slot of one that has finished.
+    waits: ClassVar[bool] = True
+
+    submission: Submission  # What is submitted
+    files: Files  # Those of Hadoop's client, which has the submission's settings
+
+    def files_of(self, uri: str) -> Files | None:
+        """Return where to look for a path; None for files of a container's host."""
+        local = self.files.resolve(uri).startswith("file:")
+        return None if local and self.submission.in_cluster else self.files
+
+    def slots(self, _: str | None) -> int | None:
+        """Return the task slots of the executors; the job's own ``--master`` is not used."""
+        return self.submission.slots
+
+    def check_function(self, source: str) -> None:
+        """Leave it to the driver, which imports it before Spark starts."""
+
+
+#: Where a verb's driver runs, as far as these checks must know.
+DriverEnvironment: TypeAlias = ThisProcess | SubmittedDriver
 
 HERE = ThisProcess()
 
@@ -227,7 +167,7 @@ def present_at(data: str, place: DriverEnvironment = HERE) -> tuple[int, bytes] 
     root = data.rstrip("/")
 
     def ask(files: Files) -> tuple[int, bytes] | None:
-        return present_manifest(root, files.list_names, files.exists, files.read)
+        return present_manifest(root, files.list_names, files.exists, files.read_bytes)
 
     return _asked(root, place, ask)
 
@@ -252,25 +192,13 @@ def check_input(uri: str | None, flag: str, place: DriverEnvironment = HERE) -> 
 def check_output(
     uri: str, kind: OutputKind, *inputs: str, overwrite: bool, place: DriverEnvironment = HERE
 ) -> None:
-    """Refuse a folder that would not be replaced, as far as that can be told.
-
-    In a later attempt of an application nothing is refused here: an earlier one may have written
-    the folder, which only the session can tell.
-    """
-    if in_later_attempt():
-        return
+    """Refuse a folder that would not be replaced, as far as that can be told."""
 
     def look(files: Files) -> None:
         # Of the storage only what `Files` has is used.
         Output(cast(Storage, files), uri, kind, overwrite=overwrite).check_existing(*inputs)
 
     _asked(uri, place, look)
-
-
-def in_later_attempt() -> bool:
-    """Whether this process works for a driver that YARN has started again."""
-    match = _CONTAINER.fullmatch(os.environ.get("CONTAINER_ID", ""))
-    return match is not None and int(match[1]) > 1
 
 
 def check_output_file(uri: str | None, *, overwrite: bool, place: DriverEnvironment = HERE) -> None:
@@ -281,55 +209,18 @@ def check_output_file(uri: str | None, *, overwrite: bool, place: DriverEnvironm
         raise OutputExistsError(f"--output {uri!r} exists; choose another, or add --overwrite.")
 
 
-@dataclass
-class _Web:
-    """What this process knows of WebHDFS: whether it is silent, and the user has been told."""
-
-    silent: bool = False
-    is_reported: bool = False
-
-    def left_out(self, uri: str, why: str) -> None:
-        """Say once what is not checked here."""
-        if not self.is_reported:
-            reason = why.removesuffix(".")
-            print_note(f"not checked before the start, but by the job itself: {uri} ({reason})")
-        self.is_reported = True
-
-
-_web = _Web()
-
-
 def _asked(uri: str, place: DriverEnvironment, ask: Callable[[Files], Answer]) -> Answer | None:
-    """Return an answer, None where there is none in time; a refusal of ours passes."""
+    """Return an answer, None where there is none; a refusal of ours passes."""
     try:
         files = place.files_of(uri)
-    except GridError as error:
-        _web.left_out(uri, str(error))
-        return None
-    if isinstance(files, LocalFiles):
-        try:
-            return ask(files)
-        except OSError:
-            return None
-    if files is None or _web.silent:
-        return None
-    # A thread, because looking up a host that does not exist may take minutes.
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(ask, files).result(WEB_SECONDS)
+        return None if files is None else ask(files)
     except OutputExistsError:
         raise
-    except PathNotFoundError:
+    except (OSError, StorageError) as error:
+        # A jar that only the job has, a host that only the cluster reaches, no permission.
+        reason = str(error).removesuffix(".")
+        print_note(f"not checked before the start, but by the job itself: {uri} ({reason})")
         return None
-    except NoAnswer:
-        _web.silent = True
-        _web.left_out(uri, f"WebHDFS has not answered within {WEB_SECONDS:.0f} s")
-        return None
-    except GridError as error:
-        _web.left_out(uri, str(error))
-        return None
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class _AnyModel:

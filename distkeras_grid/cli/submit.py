@@ -17,8 +17,8 @@ from distkeras_grid.cli import common_options, yarn_lookup
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, main_of
 from distkeras_grid.cli.parser import Parser, verb_parser
+from distkeras_grid.cli.preflight import Files, SubmittedDriver
 from distkeras_grid.cli.spinner import spinner
-from distkeras_grid.cli.submit_options import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import ClusterError, ConfigurationError
@@ -157,15 +157,15 @@ def submit(flags: argparse.Namespace) -> int:
     submission = planned(flags)
     if submission.on_yarn:
         check_hadoop_settings()
-    if not flags.dry_run:
-        check_job(flags, submission)
-        if submission.on_yarn:
-            # What nobody can follow or stop is not begun.
-            with resource_manager(keytab_in(submission.client_settings)) as manager:
-                manager.applications()
+    if submission.on_yarn and not flags.dry_run:
+        # What nobody can follow or stop is not begun.
+        with resource_manager(keytab_in(submission.client_settings)) as manager:
+            manager.applications()
     with ExitStack() as opened:
         with spinner("starting Hadoop's client"):
             hadoop = opened.enter_context(hadoop_client(submission.client_settings))
+        if not flags.dry_run:
+            check_job(flags, submission, hadoop.storage)
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
         if flags.dry_run:
@@ -224,7 +224,7 @@ def resolve_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str
     return str(run_verb.__file__), [job, *arguments], f"distkeras-grid {job}"
 
 
-def check_job(flags: argparse.Namespace, submission: Submission) -> None:
+def check_job(flags: argparse.Namespace, submission: Submission, files: Files) -> None:
     """Refuse what a verb itself refuses before Spark starts, before anything is packed.
 
     A dry run does without: its command may be meant for later, when there are other files.
@@ -233,7 +233,7 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
         return
     _, rest = common_options.parse(flags.job, flags.arguments)
     verb: Any = VERBS[flags.job].load()
-    verb.check_early(verb.build_parser().parse_args(rest), SubmittedDriver(submission))
+    verb.check_early(verb.build_parser().parse_args(rest), SubmittedDriver(submission, files))
 
 
 def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:

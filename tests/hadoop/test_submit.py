@@ -248,8 +248,7 @@ def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anythi
     grid: Grid, files: InsecureClient, images: str
 ) -> None:
     files.write(f"{ROOT}/taken/thesis.txt", data=b"precious", overwrite=True)
-    # With the scheme: of other paths Spark's own settings in SPARK_CONF_DIR may decide.
-    lost, raw, taken = (f"{grid.hdfs}{path}" for path in ("/nowhere", images, f"{ROOT}/taken"))
+    lost, raw, taken = "/nowhere", images, f"{ROOT}/taken"
     # With an archive of that name nothing is packed, if this fails.
     begun = (*CLUSTER, "--environment", f"{ROOT}/lost.tar.gz")
     for arguments, error in (
@@ -258,7 +257,7 @@ def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anythi
     ):
         refused = submit(grid, *begun, *arguments)
         assert refused.returncode == ExitCode.STORAGE
-        assert refused.stderr.startswith(error), refused.stderr
+        assert error in refused.stderr
 
 
 def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:

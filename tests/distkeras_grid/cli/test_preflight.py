@@ -7,16 +7,13 @@ import json
 import resource
 import subprocess
 import sys
-import threading
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkContext
 
 from distkeras_grid.cli import preflight
-from distkeras_grid.cli.submit_options import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -24,8 +21,10 @@ from distkeras_grid.errors import (
     OutputExistsError,
     PathNotFoundError,
     SchemaError,
+    StorageError,
 )
 from distkeras_grid.spark.atomic_output import OutputKind
+from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.command import Submission
 
 # Of the processor, for other tests may run beside; what would start late takes ten times that.
@@ -69,8 +68,6 @@ TRAIN = ("train", "--data", "data", "--output", "new")
 FILE = ("--model", "m.keras")
 MANY = ("--workers", "3", "--master", "local[2]")
 EXPORT = ("export", "--data", "data", "--format", "png")
-# The driver of a standalone cluster runs here. With an archive of that name nothing is packed.
-SUBMIT = ("submit", "--master", "spark://nowhere.invalid:7077", "--environment", "lost.tar.gz")
 PREDICT = ("predict", "--data", "data", "--model", "m.keras")
 
 
@@ -86,9 +83,6 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
         ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
         ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
         (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
-        ((*SUBMIT, *TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
-        ((*SUBMIT, *TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
-        ((*SUBMIT, *TRAIN, *FILE, "--workers", "3"), 5, "NotEnoughSlotsError"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -144,22 +138,18 @@ def test_a_verb_refuses_the_same_for_its_own_driver_and_for_one_that_is_submitte
     verb, *flags = arguments
     module = VERBS[verb].load()
     standalone = Submission("job.py", [], "", master="spark://host:7077")
-    for place in (preflight.HERE, SubmittedDriver(standalone)):
+    submitted = preflight.SubmittedDriver(standalone, preflight.LocalFiles())
+    for place in (preflight.HERE, submitted):
         with pytest.raises(error):
             module.check_early(module.build_parser().parse_args(flags), place)
 
 
-@pytest.mark.parametrize("scheme", ["", "hdfs://name-node/"])
-def test_an_update_that_disagrees_with_what_is_there(here, monkeypatch, scheme):
-    # On HDFS the same files, but by way of WebHDFS.
-    for name in ("list_names", "read"):
-        by_web = partial(call_without_scheme, getattr(preflight.LocalFiles(), name), scheme)
-        monkeypatch.setattr(preflight.WebFiles, name, staticmethod(by_web))
+def test_an_update_that_disagrees_with_what_is_there(here):
     from data_prep import TileSpec, TilingSettings
     from data_prep.cli.tile import check_before_spark
 
     spec = TileSpec(64)
-    made = TilingSettings("images", f"{scheme}tiles", spec, channels="3", update=True)
+    made = TilingSettings("images", "tiles", spec, channels="3", update=True)
     (here / "tiles" / "_versions").mkdir(parents=True)
     content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
     content |= {"last_shard": -1, "last_update": 0}
@@ -177,10 +167,6 @@ def test_an_update_that_disagrees_with_what_is_there(here, monkeypatch, scheme):
         check_before_spark(replace(made, channels="1"))
 
 
-def call_without_scheme(function, scheme, uri):
-    return function(uri.removeprefix(scheme))
-
-
 def test_an_output_that_may_be_written_passes(here):
     (here / "empty").mkdir()
     for uri in ("new", "empty", "file:" + str(here / "new"), "file://" + str(here / "new")):
@@ -193,33 +179,17 @@ def test_an_output_that_may_be_written_passes(here):
         preflight.check_output(f"file://{here}/run", KIND, overwrite=False)
 
 
-@pytest.mark.parametrize(
-    ("container", "refused"),
-    [
-        ("", True),
-        ("container_1410901177871_0001_01_000005", True),
-        ("container_e17_1410901177871_0001_02_000001", False),
-        ("container_1410901177871_0001_12_000001", False),
-        ("container_else", True),
-    ],
-)
-def test_what_an_earlier_attempt_wrote_is_left_to_the_session(
-    here, monkeypatch, container, refused
-):
-    monkeypatch.setenv("CONTAINER_ID", container)
-    with pytest.raises(OutputExistsError) if refused else contextlib.nullcontext():
-        preflight.check_output(f"{here}/run", KIND, overwrite=False)
-
-
-def test_of_what_cannot_be_asked_nothing_is_said(here, monkeypatch):
+@pytest.mark.parametrize("name", preflight.CONFIGURATIONS)
+def test_of_what_spark_alone_can_tell_nothing_is_said(here, monkeypatch, capsys, name):
     for uri in ("s3a://bucket/run", "hdfs://nowhere.invalid/run", "data/*.parquet"):
         preflight.check_input(uri, "--data")
         preflight.check_output(uri, KIND, overwrite=False)
-    # A submission may have a default file system of its own.
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    # It may mean a path of another file system.
+    monkeypatch.setenv(name, "1")
     preflight.check_input("lost", "--data")
     with pytest.raises(PathNotFoundError):
         preflight.check_input("file:///lost", "--data")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -265,23 +235,30 @@ def test_names_of_a_missing_folder_are_no_names(here):
         preflight.LocalFiles().list_names("lost")
 
 
-def test_a_name_node_that_does_not_answer_is_asked_once_and_named(monkeypatch, capsys):
-    asked = []
-    answer = threading.Event()
+class Unreachable(preflight.LocalFiles):
+    """A file system whose jar only the job has."""
 
-    def silent(_, uri):
-        asked.append(uri)
-        answer.wait(10)
+    def resolve(self, _):
+        raise StorageError('No FileSystem for scheme "s3a".')
 
-    monkeypatch.setattr(preflight, "WEB_SECONDS", 0.05)
-    monkeypatch.setattr(preflight, "_web", preflight._Web())
-    monkeypatch.setattr(preflight.WebFiles, "list_names", silent)
-    preflight.check_input("hdfs://nn/data", "--data")
-    preflight.check_output("hdfs://nn/out", KIND, overwrite=False)
-    answer.set()
-    assert asked == ["hdfs://nn/data"]
+
+def test_what_the_client_cannot_reach_is_named_and_left_to_the_job(capsys):
+    submission = Submission("job.py", [], "", master="spark://host:7077")
+    place = preflight.SubmittedDriver(submission, Unreachable())
+    preflight.check_input("s3a://bucket/data", "--data", place)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "hdfs://nn/data" in line
+    assert "by the job itself: s3a://bucket/data (No FileSystem" in line
+
+
+@pytest.mark.spark
+def test_hadoops_own_files_are_looked_at(spark, here):
+    submission = Submission("job.py", [], "", master="spark://host:7077")
+    place = preflight.SubmittedDriver(submission, Storage(spark))
+    preflight.check_input(f"{here}/data", "--data", place)
+    with pytest.raises(PathNotFoundError):
+        preflight.check_input(f"{here}/lost", "--data", place)
+    with pytest.raises(OutputExistsError):
+        preflight.check_output(f"{here}/run", KIND, overwrite=False, place=place)
 
 
 def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
