@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.spark.leak_check import FIRST_FOLDER, check_leaks_of
 from data_prep.splits.duplicate_pairs import describe_cut_short
 from distkeras_grid.cli.console import output, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 
 DESCRIPTION = """\
@@ -89,14 +88,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="of a folder: larger images that can only be decoded as a whole are not judged "
         f"({MAX_PIXELS})",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: check(flags))
 
 
 def check(flags: argparse.Namespace) -> ExitCode:
@@ -133,3 +126,6 @@ def check(flags: argparse.Namespace) -> ExitCode:
     if checked.leaks:
         return ExitCode.DATA
     return ExitCode.PARTIAL if checked.unreadable else ExitCode.OK
+
+
+main = main_of(build_parser, check)

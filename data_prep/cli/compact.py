@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from data_prep.dataset.compaction import compact_tiles
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import output, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 
 DESCRIPTION = """\
@@ -35,14 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also copy shards whose files have former labels, splits or paths",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: run(flags))
 
 
 def check_early(
@@ -61,3 +54,6 @@ def run(flags: argparse.Namespace) -> ExitCode:
     print_result(f"{content['tiles']:,} tiles are in {shards:,} shards of {flags.data}")
     report(data=flags.data, tiles=content["tiles"], shards=shards, hash=content.get("hash"))
     return ExitCode.OK
+
+
+main = main_of(build_parser, run)

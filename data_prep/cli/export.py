@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,8 @@ from data_prep.export.job import (
 )
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_note, print_result, report
-from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.errors import ConfigurationError
@@ -76,14 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, default=0, help="of the order of the rows (0)")
     add("--overwrite", action="store_true", help="replace the export of these splits in --output")
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: run(flags))
 
 
 def run(flags: argparse.Namespace) -> None:
@@ -147,3 +140,6 @@ def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
             f"--where must be a condition on the columns {', '.join(rows.columns)}. Received: "
             f"{flags.where!r}. Spark says: {message}"
         ) from error
+
+
+main = main_of(build_parser, run)

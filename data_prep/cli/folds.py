@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.edit import publish_tables
 from data_prep.dataset.label_edits import divide_into_folds
 from data_prep.dataset.manifest import DataSet
 from distkeras_grid.cli.console import output, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 from distkeras_grid.dataset.folds import Folds
 from distkeras_grid.progress import Say
@@ -82,14 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="accept that a fold has no tile of some class; refused otherwise",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: run(flags))
 
 
 def run(flags: argparse.Namespace) -> ExitCode:
@@ -109,3 +102,6 @@ def run(flags: argparse.Namespace) -> ExitCode:
         print_result(f"  {column}: holds out {images[column]:,} images")
     report(data=flags.data, folds=list(folds.columns), images=len(folds.held_out))
     return ExitCode.OK
+
+
+main = main_of(build_parser, run)

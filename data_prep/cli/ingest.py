@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from data_prep.ingest.job import IMAGES, ingest_images
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import output, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 
 DESCRIPTION = """\
@@ -55,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     where("--input", required=True, metavar="URI", help="folder of the files, with its subfolders")
     where("--output", required=True, metavar="URI", help="folder to write, new or empty")
-    where("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     _add_look(parser)
     _add_labels(parser)
     return parser
@@ -123,12 +122,6 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: ingest(flags))
-
-
 def ingest(flags: argparse.Namespace) -> ExitCode:
     """Ingest as the flags say."""
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
@@ -140,3 +133,6 @@ def ingest(flags: argparse.Namespace) -> ExitCode:
     done = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=done.manifest["rows"], left_out=done.left_out)
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK
+
+
+main = main_of(build_parser, ingest)

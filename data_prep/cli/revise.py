@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.edit import publish_tables
@@ -20,8 +20,8 @@ from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.split_coverage import emptied_cells
 from data_prep.splits.labels import parse_table
 from distkeras_grid.cli.console import output, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.progress import Say
@@ -130,14 +130,8 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="accept a split without tiles of some class; refused otherwise",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: run(flags))
 
 
 def run(flags: argparse.Namespace) -> ExitCode:
@@ -160,3 +154,6 @@ def run(flags: argparse.Namespace) -> ExitCode:
     print_result(f"version {number} of {flags.data}: {digest}")
     report(data=flags.data, version=number, hash=digest, **counts)
     return ExitCode.OK
+
+
+main = main_of(build_parser, run)

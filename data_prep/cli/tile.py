@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
@@ -14,8 +13,8 @@ from data_prep.images.open_image import MAX_PIXELS
 from data_prep.spark.driver import tiles_kind
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import output, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 from distkeras_grid.errors import ConfigurationError
 
@@ -108,7 +107,7 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="images of a run that its report shows with their tiles (300)",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
 
 
 def _add_cutting(parser: argparse.ArgumentParser) -> None:
@@ -274,12 +273,6 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: tile(flags))
-
-
 def check_early(
     flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
 ) -> None:
@@ -360,3 +353,6 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         report=done.report,
     )
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK
+
+
+main = main_of(build_parser, tile)

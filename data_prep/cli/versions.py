@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset import croissant
@@ -11,8 +10,8 @@ from data_prep.dataset.commit import require_head
 from data_prep.dataset.convert import convert_layout
 from data_prep.dataset.manifest import DataSet
 from distkeras_grid.cli.console import output, print_result, report
-from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.exit_codes import ExitCode, main_of
+from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
 from distkeras_grid.spark.dataframes import read_manifest
 from distkeras_grid.spark.session import build_session
@@ -81,14 +80,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="convert a data set that an earlier release made (it holds _dataset.json); no tile is "
         "written again. No other command may work on it meanwhile",
     )
-    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    add_master_flag(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
-    return run_command(lambda: run(flags))
 
 
 def run(flags: argparse.Namespace) -> ExitCode:
@@ -112,3 +105,6 @@ def run(flags: argparse.Namespace) -> ExitCode:
         print_result(f"  {each['hash']}")
     report(data=flags.data, versions=versions)
     return ExitCode.OK
+
+
+main = main_of(build_parser, run)

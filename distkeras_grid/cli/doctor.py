@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +19,12 @@ from distkeras_grid.cli.exit_codes import ExitCode, main_of
 from distkeras_grid.cli.parser import Parser, add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.memory import ModelSize, check_containers, check_machine, megabytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from distkeras_grid.spark.doctor import CheckResult
-    from distkeras_grid.spark.memory import ModelSize
-    from distkeras_grid.spark.storage import Storage
 
 DESCRIPTION = """\
 Check Java, Hadoop's configuration, Spark's settings, the executors' Python, the connection from the
@@ -39,7 +35,7 @@ first that fails; doctor makes all of them. The exit code is 5 if any fails.
 EPILOG = """\
 examples:
   distkeras-grid doctor
-  distkeras-grid doctor --master yarn --workers 4 --model model.keras --storage hdfs:///runs
+  distkeras-grid doctor --master yarn --workers 4 --model 5M --storage hdfs:///runs
   distkeras-grid submit --executors 4 doctor --workers 4 --model 25M
   distkeras-grid doctor --workers 16 --servers 4 --model 100M
 """
@@ -59,8 +55,10 @@ def build_parser() -> Parser:
     )
     add(
         "--model",
-        metavar="FILE|N",
-        help="FILE.keras on any Hadoop path, or its weights, such as 25M",
+        type=weight_count,
+        default=ModelSize.weights,
+        metavar="N",
+        help="number of the model's weights, such as 25M (5M)",
     )
     add("--servers", type=int, default=1, metavar="N", help="num_servers of the training (1)")
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
@@ -182,13 +180,13 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
 
     yield checks.as_check_result("server", reach)
     yield checks.check_encryption(setting, place.advertised_host)
-    storage = Storage(spark)
     if flags.storage:
+        storage = Storage(spark)
         yield checks.as_check_result(
             "storage", lambda: checks.check_storage(storage, flags.storage)
         )
         yield from checks.check_renames(storage.resolve(flags.storage))
-    model = replace(model_size(flags.model, storage), servers=flags.servers)
+    model = ModelSize(flags.model, servers=flags.servers)
     slots = max(1, slots)
     workers = flags.workers or slots
     yield from _memory(spark, model, workers, slots)
@@ -199,7 +197,6 @@ def _memory(
     spark: SparkSession, model: ModelSize, workers: int, slots: int
 ) -> Iterator[CheckResult]:
     """Compare the memory of this machine or of the containers with the model."""
-    from distkeras_grid.spark.memory import check_containers, check_machine, megabytes
     from distkeras_grid.spark.session import executor_slots, local_cores
 
     master = str(spark.sparkContext.master)
@@ -231,45 +228,20 @@ def _network(model: ModelSize, workers: int, bind_host: str) -> CheckResult:
     )
 
 
-def model_size(model: str | None, storage: Storage) -> ModelSize:
-    """Return the size of a model: a number of weights, such as ``"25M"``, or a ``.keras`` file."""
-    from distkeras_grid.spark.memory import ModelSize
+def weight_count(text: str) -> int:
+    """Return a number of weights.
 
-    if model is None:
-        return ModelSize()
-    if number := re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", model):
-        factor = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[number.group(2)]
-        return ModelSize(int(float(number.group(1)) * factor))
-    content = storage.read_bytes(model)
-    try:
-        weights, state = count_weights(content)
-    except (zipfile.BadZipFile, KeyError, OSError) as error:
-        raise ConfigurationError(
-            f"--model {model} is neither a number of weights nor a .keras archive ({error!r})."
-        ) from error
-    return ModelSize(weights, round(state / max(weights, 1))) if state else ModelSize(weights)
-
-
-def count_weights(archive: bytes) -> tuple[int, int]:
-    """Return the weights in a ``.keras`` archive, and what its optimizer keeps of them.
-
-    Without Keras, which would take seconds, and without the user's own layers.
+    Examples
+    --------
+    >>> weight_count("25M"), weight_count("1.5k")
+    (25000000, 1500)
     """
-    import h5py
-    import numpy as np
-
-    counts = {"weights": 0, "optimizer": 0}
-
-    def add(name: str, entry: object) -> None:
-        if isinstance(entry, h5py.Dataset):
-            kind = "optimizer" if name.startswith("optimizer/") else "weights"
-            counts[kind] += int(np.prod(entry.shape))
-
-    with zipfile.ZipFile(io.BytesIO(archive)) as members:
-        stored = io.BytesIO(members.read("model.weights.h5"))
-    with h5py.File(stored) as file:
-        file.visititems(add)
-    return counts["weights"], counts["optimizer"]
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", text)
+    if number is None:
+        raise argparse.ArgumentTypeError(
+            f"a number of weights, such as 25M; model.count_params() tells it. Received: {text!r}"
+        )
+    return int(float(number[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[number[2]])
 
 
 main = main_of(build_parser, doctor)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from distkeras_grid.cli import doctor
-from distkeras_grid.cli.doctor import count_weights, has_ticket, main, model_size
+from distkeras_grid.cli.doctor import has_ticket, main
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.errors import ConfigurationError, PathNotFoundError
-from distkeras_grid.spark.memory import ModelSize
-from distkeras_grid.spark.storage import Storage
 
 CORE_SITE = """<configuration><property>
 <name>hadoop.security.authentication</name><value>kerberos</value>
@@ -113,32 +109,9 @@ def _java() -> str:
     return str(shutil.which("java", path=f"{home}/bin" if home else None))
 
 
-@pytest.mark.tensorflow
-@pytest.mark.spark
-@pytest.mark.parametrize(("optimizer", "slots"), [("adam", 2), ("sgd", None)])
-def test_a_model_is_counted_without_keras(spark, tmp_path, optimizer, slots):
-    import keras
-
-    layers = [keras.Input((30,)), keras.layers.Dense(40), keras.layers.BatchNormalization()]
-    model = keras.Sequential([*layers, keras.layers.Dense(2)])
-    model.compile(optimizer, "mse")
-    model.optimizer.build(model.trainable_variables)
-    path = Path(tmp_path, "model.keras")
-    model.save(path)
-    assert count_weights(path.read_bytes())[0] == model.count_params()
-    found = model_size(str(path), Storage(spark))
-    # A plain SGD keeps two numbers in all, which is none for each weight.
-    assert found == ModelSize(model.count_params(), 0 if slots is None else slots)
-
-
-@pytest.mark.spark
-def test_a_size_is_a_number_or_a_file(spark, tmp_path):
-    storage = Storage(spark)
-    assert model_size(None, storage) == ModelSize()
-    assert model_size("1.5M", storage).weights == 1_500_000
-    assert model_size("70000", storage).weights == 70_000
-    with pytest.raises(PathNotFoundError):
-        model_size(str(tmp_path / "no.keras"), storage)
-    (tmp_path / "text").write_text("no archive")
-    with pytest.raises(ConfigurationError, match=r"nor a \.keras archive"):
-        model_size(str(tmp_path / "text"), storage)
+@pytest.mark.parametrize("text", ["model.keras", "25 M", "-1", ""])
+def test_what_is_no_number_of_weights_is_refused(text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([f"--model={text}"])
+    assert ended.value.code == ExitCode.USAGE
+    assert "model.count_params()" in capsys.readouterr().err
