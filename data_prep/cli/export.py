@@ -16,10 +16,9 @@ from data_prep.export.job import (
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_note, print_result, report
 from distkeras_grid.cli.exit_codes import main_of
-from distkeras_grid.cli.parser import add_master_flag, verb_parser
-from distkeras_grid.cli.predict import rows_of
+from distkeras_grid.cli.parser import add_master_flag, add_selection_flags, verb_parser
+from distkeras_grid.cli.predict import rows_of, rows_where
 from distkeras_grid.cli.spinner import spinner, start_spark
-from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,17 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
         "written by Spark, and so anywhere",
     )
     add("--image", default="image", metavar="COLUMN", help="image column (image)")
-    add("--split", help="only this split, or several with commas between (all rows)")
-    add(
-        "--fold",
-        metavar="NAME",
-        help="take --split as this fold divides the data, such as fold_0 (none)",
-    )
-    add(
-        "--data-version",
-        metavar="N|HASH",
-        help="a former version of the data set of tiles (the present one)",
-    )
+    add_selection_flags(parser, "only this split, or several with commas between (all rows)")
     add("--where", metavar="CONDITION", help="only rows that meet this condition in SQL")
     add(
         "--rows-per-file",
@@ -119,7 +108,6 @@ def check_early(
 
 def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
     """Return the rows that are asked for."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
     from distkeras_grid.spark.dataframes import read_tiles
@@ -130,16 +118,7 @@ def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
         splits = tuple(flags.split.split(","))
         read = read_tiles(flags.data, splits=splits, fold=flags.fold, version=flags.data_version)
         rows = reduce(DataFrame.unionByName, read)
-    if flags.where is None:
-        return rows
-    try:
-        return rows.where(flags.where)
-    except PySparkException as error:
-        message = str(error).splitlines()[0]
-        raise ConfigurationError(
-            f"--where must be a condition on the columns {', '.join(rows.columns)}. Received: "
-            f"{flags.where!r}. Spark says: {message}"
-        ) from error
+    return rows_where(rows, flags.where)
 
 
 main = main_of(build_parser, run)

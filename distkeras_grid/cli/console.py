@@ -1,9 +1,7 @@
-"""All that the command line tells goes through here: by `logging`, as text or as JSON.
+"""All that the command line tells goes through here, as text or as JSON.
 
-What a command has to say is a record of the logger ``distkeras_grid.cli.output``, and goes to
-standard output; notes and errors are records of ``distkeras_grid.cli.notes``, and go to standard
-error, as progress does (``distkeras_grid.progress``). With ``--log-format json`` the same records
-pass a formatter that makes one JSON object of each.
+What a command has to say goes to standard output; notes, errors and progress go to standard error.
+With ``--log-format json`` both streams make one JSON object of each line.
 """
 
 from __future__ import annotations
@@ -17,75 +15,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from distkeras_grid import progress
 
 TEXT, JSON = "text", "json"
 
-OUTPUT = logging.getLogger("distkeras_grid.cli.output")
-NOTES = logging.getLogger("distkeras_grid.cli.notes")
 
+class JsonLines(io.TextIOBase):
+    """A standard stream on which each line becomes a JSON object, whoever writes it."""
 
-class _Stream(logging.StreamHandler[TextIO]):
-    """Writes lines for as long as somebody reads them."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Write nothing more to a pipe whose reader has left, such as ``head``."""
-        if not isinstance(sys.exc_info()[1], BrokenPipeError):
-            super().handleError(record)
-            return
-        # The work goes on, and its exit code still counts. What the stream holds back would fail
-        # again when Python ends, and change that code.
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), self.stream.fileno())
-
-
-class _StandardStream(_Stream):
-    """Writes to what `sys.stdout` or `sys.stderr` is at that moment."""
-
-    def __init__(self, name: str) -> None:
-        self._standard = name
-        super().__init__()
-
-    @property
-    def stream(self) -> TextIO:
-        stream: TextIO = getattr(sys, self._standard)
-        return stream
-
-    @stream.setter
-    def stream(self, value: TextIO) -> None:
-        """Ignore what the base class keeps."""
-
-
-class JsonFormatter(logging.Formatter):
-    """Makes one JSON object of each record."""
-
-    def __init__(self, verb: str) -> None:
-        super().__init__()
-        self._verb = verb
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the object: time, level, verb, event, message, and the fields of the record."""
-        moment = datetime.fromtimestamp(record.created, UTC)
-        record_fields = {
-            "time": moment.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "verb": self._verb,
-            "event": getattr(record, "event", "line"),
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        return json.dumps(record_fields)
-
-
-class _Foreign(io.TextIOBase):
-    """Takes what others print while all lines are to be JSON: each line becomes a record."""
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
+    def __init__(self, stream: TextIO, verb: str) -> None:
+        self._stream, self._verb = stream, verb
         # Two threads may each have begun a line.
         self._begun = threading.local()
 
@@ -94,19 +37,42 @@ class _Foreign(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Take text; its complete lines become records."""
+        """Take text; its complete lines become objects, but for those that part paragraphs."""
         begun: str = getattr(self._begun, "text", "") + text
         *lines, self._begun.text = begun.replace("\r", "\n").split("\n")
         for line in lines:
             if line.strip():
-                self._logger.info("%s", line.rstrip())
+                self.emit("line", line.rstrip())
         return len(text)
+
+    def emit(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
+        """Write an object: time, level, verb, event, message, and more fields."""
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": level,
+            "verb": self._verb,
+            "event": event,
+            "message": message,
+            **fields,
+        }
+        _write(self._stream, json.dumps(line))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write a line for as long as somebody reads the stream."""
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        # Its reader has left, such as ``head``. The work goes on, and its exit code still counts.
+        # What the stream holds back would fail again when Python ends, and change that code.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def print_result(text: str) -> None:
     """Write lines to standard output."""
-    for line in text.split("\n"):
-        OUTPUT.info("%s", line)
+    _write(sys.stdout, text)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -120,18 +86,20 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def print_note(text: str) -> None:
     """Write lines to standard error."""
-    for line in text.split("\n"):
-        NOTES.info("%s", line)
+    _write(sys.stderr, text)
 
 
 def print_error(message: str) -> None:
     """Write the line by which a command ends, to standard error."""
     _fields["error"] = message
-    NOTES.error("%s", message, extra={"event": "error"})
+    if isinstance(sys.stderr, JsonLines):
+        sys.stderr.emit("error", message, "error")
+    else:
+        print_note(message)
 
 
 def tell_defect() -> None:
-    """Write the exception that is being handled, with its traceback, as one record."""
+    """Write the exception that is being handled, with its traceback, as one object."""
     print_error(traceback.format_exc().strip())
 
 
@@ -150,55 +118,26 @@ def report(**fields: Any) -> None:
 
 
 @contextmanager
-def json_lines(verb: str) -> Iterator[Callable[..., None]]:
-    """Write one JSON object for each line while the block runs."""
+def json_lines(verb: str) -> Iterator[Callable[[int, str, str], None]]:
+    """Write one JSON object for each line while the block runs; yield what writes the last one."""
     _fields.clear()
     began = time.monotonic()
-    out, errors = _Stream(sys.stdout), _Stream(sys.stderr)
-    for handler in (out, errors):
-        handler.setFormatter(JsonFormatter(verb))
-        handler.addFilter(_says_something)
+    lines, notes = JsonLines(sys.stdout, verb), JsonLines(sys.stderr, verb)
 
     def end(code: int, name: str, meaning: str) -> None:
         seconds = round(time.monotonic() - began, 3)
         fields = {"exit_code": int(code), "exit": name, "seconds": seconds, **_fields}
-        level = logging.INFO if code == 0 else logging.ERROR
-        OUTPUT.log(level, "%s", meaning, extra={"event": "result", "fields": fields})
+        lines.emit("result", meaning, "info" if code == 0 else "error", **fields)
 
-    with ExitStack() as stack:
-        stack.enter_context(_handled_by(OUTPUT, out))
-        stack.enter_context(_handled_by(NOTES, errors))
-        stack.enter_context(_handled_by(progress.LOGGER, errors))
-        # What libraries and functions of the user print must not stand raw among the objects.
-        stack.enter_context(redirect_stdout(_Foreign(OUTPUT)))
-        stack.enter_context(redirect_stderr(_Foreign(NOTES)))
-        yield end
-
-
-def _says_something(record: logging.LogRecord) -> bool:
-    # Blank lines part paragraphs of text; as objects they mean nothing.
-    return hasattr(record, "event") or bool(record.getMessage().strip())
-
-
-@contextmanager
-def _handled_by(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
-    """Give a logger one handler, and then back the ones that it had."""
-    before, level = list(logger.handlers), logger.level
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
+    # Without it, progress begins with a time of its own.
+    handler = logging.StreamHandler(cast(TextIO, notes))
+    level = progress.LOGGER.level
+    progress.LOGGER.addHandler(handler)
+    progress.LOGGER.setLevel(logging.INFO)
     try:
-        yield
+        # What libraries and functions of the user print must not stand raw among the objects.
+        with redirect_stdout(cast(TextIO, lines)), redirect_stderr(cast(TextIO, notes)):
+            yield end
     finally:
-        logger.handlers[:] = before
-        logger.setLevel(level)
-
-
-def _speak_text() -> None:
-    """Write records as text: this is a program, so its loggers are its own."""
-    for logger, name in ((OUTPUT, "stdout"), (NOTES, "stderr")):
-        logger.propagate = False
-        logger.setLevel(logging.INFO)
-        logger.handlers[:] = [_StandardStream(name)]
-
-
-_speak_text()
+        progress.LOGGER.removeHandler(handler)
+        progress.LOGGER.setLevel(level)

@@ -21,6 +21,7 @@ from distkeras_grid.cli.parser import (
 from distkeras_grid.cli.run_metadata import MANIFEST, model_file, recorded_columns
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.engine.registry import current_backend
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.atomic_output import Output, OutputKind
 
 if TYPE_CHECKING:
@@ -135,6 +136,24 @@ def rows_of(
     if split is not None:
         return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
     return read_parquet(spark, data, version=version)
+
+
+def rows_where(rows: DataFrame, condition: str | None) -> DataFrame:
+    """Return the rows that meet a condition in SQL; all without one."""
+    from pyspark.errors import PySparkException
+
+    from distkeras_grid.spark.dataframes import mark_data_set
+
+    if condition is None:
+        return rows
+    try:
+        return mark_data_set(rows.where(condition))
+    except PySparkException as error:
+        message = str(error).splitlines()[0]
+        raise ConfigurationError(
+            f"--where must be a condition on the columns {', '.join(rows.columns)}. Received: "
+            f"{condition!r}. Spark says: {message}"
+        ) from error
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from distkeras_grid.cli.parser import (
     add_selection_flags,
     verb_parser,
 )
+from distkeras_grid.cli.predict import rows_where
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.cli.trainer_options import (
     add_trainer_options,
@@ -309,9 +310,7 @@ def read_data(
     spark: SparkSession, flags: argparse.Namespace
 ) -> tuple[DataFrame, DataFrame | str | None]:
     """Return the rows to train on, and those, or their path, to evaluate each epoch on."""
-    from pyspark.errors import PySparkException
-
-    from distkeras_grid.spark.dataframes import mark_data_set, read_parquet, read_tiles
+    from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
     # Together, because finding the splits costs a job.
     # Local sets choose their rows among all.
@@ -321,16 +320,7 @@ def read_data(
     read = read_tiles(flags.data, splits=splits, fold=flags.fold, **which) if splits else ()
     frames = dict(zip(splits, read, strict=True))
     data = read_parquet(spark, flags.data, **which) if split is None else frames[split]
-    if flags.where is not None:
-        try:
-            data = mark_data_set(data.where(flags.where))
-        except PySparkException as error:
-            message = str(error).splitlines()[0]
-            raise ConfigurationError(
-                f"--where must be a condition on the columns {', '.join(data.columns)}. "
-                f"Received: {flags.where!r}. Spark says: {message}"
-            ) from error
-    return data, frames.get(flags.validation_split, flags.validation_data)
+    return rows_where(data, flags.where), frames.get(flags.validation_split, flags.validation_data)
 
 
 def save(trainer: Trainer, flags: argparse.Namespace) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distkeras_grid.checkpoints import Driver
@@ -90,7 +87,7 @@ def findable() -> Iterator[None]:
 
 
 def way_on(files: Storage, checkpoint_dir: str) -> str | None:
-    """Return which checkpoint a run has left, and the command that goes on from it."""
+    """Return which checkpoint a run has left, and how it goes on from it."""
     from distkeras_grid.spark.checkpoints import CheckpointStore
 
     try:
@@ -101,10 +98,7 @@ def way_on(files: Storage, checkpoint_dir: str) -> str | None:
     if left is None:
         return None
     when = datetime.fromtimestamp(left.saved_at).astimezone().isoformat(" ", "seconds")
-    place = f"checkpoint {left.number} of {when}, epoch {left.epochs}, is in {checkpoint_dir}"
-    name, *words = sys.argv
-    if Path(name).name != "distkeras-grid":
-        # Of what has started this process, the command is not known here.
-        return f"{place}; the same command with --resume goes on from it"
-    resume = [] if "--resume" in words else ["--resume"]
-    return f"{place}; this goes on from it: {shlex.join(['distkeras-grid', *words, *resume])}"
+    return (
+        f"checkpoint {left.number} of {when}, epoch {left.epochs}, is in {checkpoint_dir}; "
+        "the same command with --resume goes on from it"
+    )
