@@ -16,9 +16,7 @@ from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, main_of
 from distkeras_grid.cli.parser import add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import start_spark
-from distkeras_grid.errors import ConfigurationError
 
-OVERLAP = 0.5
 COUNTS = ("new", "changed", "unchanged", "relabelled", "copies", "removed")
 
 DESCRIPTION = """\
@@ -116,11 +114,11 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
     add(
         "--overlap",
         type=parse_overlap,
+        default=0.5,
         metavar="PART|PIXELS",
         help="what a tile repeats of the next: a fraction such as 0.5, or whole pixels such as 64; "
         "negative numbers leave gaps (0.5)",
     )
-    add("--stride", type=int, metavar="PIXELS", help="from tile to tile, in place of --overlap")
     add(
         "--angles",
         default="0:360:5",
@@ -293,26 +291,12 @@ def check_before_spark(
         DataSet.from_text(present[1], settings.output).check_settings(settings)
 
 
-def overlap_of(flags: argparse.Namespace) -> float | int:
-    """Return what a tile repeats of the next."""
-    overlap: float | int | None = flags.overlap
-    stride: int | None = flags.stride
-    if stride is None:
-        return OVERLAP if overlap is None else overlap
-    if overlap is not None:
-        raise ConfigurationError(
-            f"--stride stands in place of --overlap. Received: --stride {stride} and "
-            f"--overlap {overlap}. Give one."
-        )
-    return int(flags.tile) - stride
-
-
 def tiling_settings(flags: argparse.Namespace) -> TilingSettings:
     """Return the settings that the flags name."""
     values = vars(flags)
     spec = TileSpec(
         tile=flags.tile,
-        overlap=overlap_of(flags),
+        overlap=flags.overlap,
         angles=parse_angles(flags.angles),
         mode=flags.mode,
         interpolation=flags.interpolation,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from distkeras_grid.cli.console import JSON, TEXT, json_lines, tell_defect
-from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, run_command
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, run_command
 from distkeras_grid.cli.parser import Parser
 from distkeras_grid.signals import no_traces_of_py4j, terminable
 from distkeras_grid.spark.local_names import use_utf8
@@ -37,7 +37,6 @@ def run(
     # Of what TensorFlow writes at start-up only errors concern who reads a command's output.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     use_utf8()
-    VERB.set(verb)
     if flags.log_format == TEXT:
         return _interruptible(command, rest)
     code: int = ExitCode.FAILED

@@ -7,7 +7,6 @@ import io
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from enum import IntEnum
 
 from distkeras_grid.cli.console import print_error
@@ -87,9 +86,6 @@ def exit_code(error: BaseException) -> ExitCode:
         return ExitCode.INTERRUPTED
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
 
-
-#: The verb that runs, for messages; None in other programs.
-VERB: ContextVar[str | None] = ContextVar("verb", default=None)
 
 RUNNING = """\
 every command also takes:
@@ -193,6 +189,4 @@ def _error_of_spark(error: Exception) -> GridError | None:
             )
         return ClusterError(f"Spark does not start: {reason}{advice}")
     context = session.sparkContext
-    # The session may be one that another command has started in this process.
-    name = f"distkeras-grid {verb}" if (verb := VERB.get()) else str(context.appName)
-    return job_error(name, spark_reason(error), str(context.master))
+    return job_error(str(context.appName), spark_reason(error), str(context.master))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from distkeras_grid.cli.console import print_note
 from distkeras_grid.cli.model_functions import load_function
@@ -32,27 +32,11 @@ if TYPE_CHECKING:
 
 GLOB = "*?[{"
 #: With one of them, Hadoop or Spark may name another file system for paths without a scheme.
-CONFIGURATIONS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT")
+CONFIGURATIONS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 #: What to give beside a fold, for a command that reads one split.
 VALIDATION_HINT = "--split validation for what it holds out"
 
 Answer = TypeVar("Answer")
-
-
-class Files(Protocol):
-    """What the checks ask of a file system; `Storage` has it."""
-
-    def exists(self, uri: str) -> bool:
-        """Tell whether there is a file or a directory."""
-
-    def resolve(self, uri: str) -> str:
-        """Return the full path."""
-
-    def list_names(self, uri: str) -> list[str]:
-        """Return the names in a directory; of a file, its own."""
-
-    def read_bytes(self, uri: str) -> bytes:
-        """Return the content of a file."""
 
 
 class LocalFiles:
@@ -83,6 +67,10 @@ class LocalFiles:
         return local_path(uri).read_bytes()
 
 
+#: What the checks can ask.
+Files: TypeAlias = Storage | LocalFiles
+
+
 def local_path(uri: str) -> Path:
     """Return the path of a ``file:`` URI, or of a plain path.
 
@@ -103,6 +91,9 @@ class ThisProcess:
 
     def files_of(self, uri: str) -> Files | None:
         """Return where to look for a path, None where only Spark's own JVM can tell."""
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            # What was submitted: an earlier attempt of it may have written the output.
+            return None
         scheme, separator, _ = uri.partition(":")
         if separator and "/" not in scheme:
             return LocalFiles() if scheme == "file" else None

@@ -100,15 +100,6 @@ def test_left_out_images_are_code_7(called, monkeypatch):
     assert main(["--input", "in", "--output", "out", "--on-error", "skip"]) == 7
 
 
-def test_a_stride_stands_in_place_of_an_overlap_and_not_beside_one(called, capsys):
-    both = ["--overlap", "0.5", "--stride", "64"]
-    assert main(["--input", "i", "--output", "o", *both]) == 2
-    assert "--stride 64 and --overlap 0.5" in capsys.readouterr().err
-    assert main(["--input", "i", "--output", "o", "--stride", "64"]) == 0
-    assert main(["--input", "i", "--output", "o"]) == 0
-    assert [each.spec.stride for each in called] == [64, 128]
-
-
 def test_wrong_values_are_one_line_and_code_2(called, capsys):
     assert main(["--input", "i", "--output", "o", "--overlap", "1.5"]) == 2
     assert "ConfigurationError: overlap must be" in capsys.readouterr().err

@@ -189,6 +189,8 @@ def test_of_what_spark_alone_can_tell_nothing_is_said(here, monkeypatch, capsys,
     preflight.check_input("lost", "--data")
     with pytest.raises(PathNotFoundError):
         preflight.check_input("file:///lost", "--data")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    preflight.check_input("file:///lost", "--data")
     assert capsys.readouterr().err == ""
 
 

@@ -270,8 +270,8 @@ def test_an_attempt_that_finds_the_whole_run_of_the_one_before_has_succeeded(
         driver = Driver(application, number)
         monkeypatch.setattr(session, "this_driver", lambda _: driver)
         monkeypatch.setattr(preparation, "this_driver", lambda _: driver)
-        # As in YARN's container, where the check before Spark could read HDFS, too.
-        monkeypatch.setenv("CONTAINER_ID", f"container_e17_1700000000000_0001_0{number}_000001")
+        # As in YARN's container, where the output is on HDFS.
+        monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
 
     output = tmp_path / "run"
     flags = ("--split", "train", "--set", "progress=False", "--seed", "1")
