@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.edit import publish_tables
@@ -70,44 +71,34 @@ def revise_tiles(
         )
     storage = Storage(spark or build_session("distkeras_grid revise"))
     path = edits[0]
+    settings: dict[str, Any] = {} if split is None else {"split": split, "seed": seed}
+    edit: Callable[[DataSet], EditResult]
     if labels is not None:
         table = parse_table(storage.read_text(path), path)
-        change = _Publisher(
-            lambda known: annotate_tiled(known, table, path, new_classes=new_classes)
-        )
+        edit = partial(annotate_tiled, table=table, path=path, new_classes=new_classes)
     elif split is not None:
-        change = _Publisher(
-            lambda known: resplit(known, path, seed, allow_empty=allow_empty),
-            split=split,
-            seed=seed,
-        )
+        edit = partial(resplit, shares=split, seed=seed, allow_empty=allow_empty)
     else:
         reasons = parse_list(storage.read_text(path), path)
-        what = exclude if excluded is not None else include
-        change = _Publisher(lambda known: what(known, reasons, path))
-    manifest = publish_tables(storage, data, change, say)
-    for label, name in change.emptied:
-        say(f"class {label} has no tile in {name} any more")
-    return change.counts, manifest
+        if excluded is not None:
+            edit = partial(exclude, reasons=reasons, path=path)
+        else:
+            edit = partial(include, names=reasons, path=path)
+    results: list[EditResult] = []
 
-
-class _Publisher:
-    """Makes the next manifest from the revised tables; keeps what it changes."""
-
-    def __init__(self, change: Callable[[DataSet], EditResult], **settings: Any) -> None:
-        self._change, self._settings = change, settings
-        self.counts: dict[str, int] = {}
-        self.emptied: list[tuple[str, str]] = []
-
-    def __call__(self, known: DataSet) -> dict[str, Any] | None:
-        done = self._change(known)
-        self.counts = done.counts
-        settings = {name: known.content["settings"].get(name) for name in self._settings}
-        if not done and settings == self._settings:
+    def next_content(known: DataSet) -> dict[str, Any] | None:
+        result = edit(known)
+        results.append(result)
+        former = {name: known.content["settings"].get(name) for name in settings}
+        if not result and former == settings:
             return None
-        content = revised_content(known, done.entries, **self._settings)
-        self.emptied = emptied_cells(known.content["counts"], content["counts"])
+        content = revised_content(known, result.entries, **settings)
+        for label, name in emptied_cells(known.content["counts"], content["counts"]):
+            say(f"class {label} has no tile in {name} any more")
         return content
+
+    manifest = publish_tables(storage, data, next_content, say)
+    return results[-1].counts, manifest
 
 
 def build_parser() -> argparse.ArgumentParser:
