@@ -13,6 +13,7 @@ from distkeras_grid.cli.verbs import VERBS
 
 # Spark jobs: flags, examples, exit codes of files.
 JOBS = ("tile", "ingest", "train", "retrain", "predict", "evaluate")
+TRANSFERS = ("put", "get", "ls", "rm")
 
 
 def test_help_names_the_verbs_and_the_exit_codes(capsys):
@@ -48,7 +49,7 @@ def test_a_verb_gets_the_rest_of_the_line(capsys):
     assert "usage: distkeras-grid train" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", JOBS)
+@pytest.mark.parametrize("verb", [*JOBS, *TRANSFERS])
 def test_each_help_has_examples_defaults_and_exit_codes(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])

@@ -27,19 +27,6 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_each_help_has_examples_and_explains_each_flag(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        COMMANDS[verb].main(["--help"])
-    assert ended.value.code == 0
-    told = capsys.readouterr().out
-    assert f"usage: distkeras-grid {verb}" in told
-    assert f"distkeras-grid {verb} --url http://namenode:9870 " in told
-    assert "  4  a path cannot be read or written" in told
-
-
-@pytest.mark.parametrize("verb", COMMANDS)
 def test_an_address_that_nobody_tells_is_one_line(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,12 +189,6 @@ def test_a_model_that_is_nowhere(source, told):
         load_model(source, None, PIXELS)
 
 
-def test_a_model_function_is_found_beside_the_user(tmp_path, monkeypatch):
-    (tmp_path / "stones_of_mine.py").write_text("def build(shape):\n    return ('model', shape)\n")
-    monkeypatch.chdir(tmp_path)
-    assert load_model("stones_of_mine:build", None, PIXELS) == ("model", (8, 8, 3))
-
-
 @pytest.mark.tensorflow
 def test_a_file_that_is_no_model():
     files = SimpleNamespace(read_bytes={"hdfs:///m.keras": b"PK, but no archive"}.get)
