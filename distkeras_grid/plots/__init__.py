@@ -13,7 +13,6 @@ from distkeras_grid.plots.images import (
 from distkeras_grid.plots.runs import (
     curves,
     stage_timeline,
-    throughput,
     timeline,
 )
 
@@ -23,6 +22,5 @@ __all__ = [
     "curves",
     "overlap_picture",
     "stage_timeline",
-    "throughput",
     "timeline",
 ]

@@ -16,7 +16,6 @@ from distkeras_grid.plots.style import (
     check_some,
     color_of,
     new_figure,
-    separate_thousands,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ Points = Sequence[tuple[float, float]]
 Bar = tuple[float, float, Any]
 
 AXES = ("seconds", "samples")
-BINS = 60
 
 
 def curves(
@@ -84,7 +82,7 @@ def curves(
     axes.set_ylabel(_spoken(metric))
     axes.set_xlim(left=0)
     axes.margins(x=0.03)
-    separate_thousands(axes, "x")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     add_legend(figure, axes)
     axes.set_title(f"{_spoken(metric).capitalize()} by {'time' if x == 'seconds' else 'samples'}")
     return figure
@@ -156,47 +154,6 @@ def stage_timeline(history: History) -> Figure:
     axes.set_title(f"A batch through the stages, which wait {100 * waiting:.0f} % of the time")
     ways = [Patch(color=colors[way], label=("forward", "backward")[way]) for way in (False, True)]
     add_legend(figure, axes, ways)
-    return figure
-
-
-def throughput(histories: Mapping[str, History]) -> Figure:
-    """Draw the samples per second of runs over time.
-
-    Parameters
-    ----------
-    histories : mapping of str to History
-        A name for each run, best with its cores.
-    """
-    check_some(histories, "runs")
-    figure, axes = new_figure()
-    for number, (name, history) in enumerate(histories.items()):
-        check_some(history.records, f"windows of {name!r}")
-        seconds = max(history.training_seconds(), 1e-9)
-        began = min(record.started for record in history.records)
-        # Whole windows arrive at once: too few of them in a bin would draw a comb.
-        bins = max(1, min(BINS, len(history.records) // 8))
-        folded, edges = np.histogram(
-            [record.folded_at - began for record in history.records],
-            bins=bins,
-            range=(0.0, seconds),
-            weights=[record.samples for record in history.records],
-        )
-        mean = history.samples / seconds
-        axes.stairs(
-            folded / np.diff(edges),
-            edges,
-            color=color_of(number, len(histories)),
-            linewidth=1.8,
-            baseline=None,
-            label=f"{name}: {mean:,.0f} samples/s on average",
-        )
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    separate_thousands(axes, "y")
-    axes.set_xlabel(_time_title(*histories.values()))
-    axes.set_ylabel("samples per second")
-    axes.set_title("Throughput")
-    add_legend(figure, axes)
     return figure
 
 

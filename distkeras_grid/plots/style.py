@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import EmptyDataError
 
@@ -70,12 +70,6 @@ def color_of(number: int, total: int) -> str:
         return PALETTE[number]
     # Made for all kinds of color vision (Nunez, Anderton and Renslow, 2018).
     return str(to_hex(colormaps["cividis"](0.95 * number / (total - 1))))
-
-
-def separate_thousands(axes: Axes, which: Literal["x", "y"]) -> None:
-    """Write the numbers at an axis as 12,345."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
 def check_some(items: Sequence[Any] | Mapping[Any, Any], what: str) -> None:

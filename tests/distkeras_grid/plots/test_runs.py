@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -81,7 +80,6 @@ def hidden_ticks(figure) -> list:
     [
         plots.timeline,
         lambda history: plots.stage_timeline(with_passes(history)),
-        lambda history: plots.throughput({"ADAG, 2 workers on 2 cores": history}),
         lambda history: plots.curves({f"run {i}": history for i in range(20)}, metric="loss"),
     ],
 )
@@ -116,7 +114,6 @@ def test_simulated_time_is_called_so():
     real, simulated = make_history(), make_history()
     simulated.params["time"] = "simulated"
     figures = [plots.timeline(simulated), plots.curves({"a": simulated})]
-    figures.append(plots.throughput({"a": simulated}))
     for figure in figures:
         assert figure.axes[0].get_xlabel() == "simulated time since the first batch [s]"
     mixed = plots.curves({"cluster": real, "plan": simulated})
@@ -191,13 +188,6 @@ def test_the_timeline_has_a_bar_a_window():
         "worker 1",
         "worker 2",
     ]
-
-
-def test_throughput_adds_up_to_the_samples_of_the_run():
-    history = make_history()
-    (steps,) = plots.throughput({"ADAG": history}).axes[0].patches
-    data = steps.get_data()
-    assert (data.values * np.diff(data.edges)).sum() == pytest.approx(history.samples)
 
 
 def test_a_figure_shows_itself_in_a_notebook():
