@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import distkeras_grid
 from distkeras_grid.cli import common_options, yarn_lookup
@@ -157,10 +157,10 @@ def submit(flags: argparse.Namespace) -> int:
     submission = planned(flags)
     if submission.on_yarn:
         check_hadoop_settings()
-    if submission.on_yarn and not flags.dry_run:
-        # What nobody can follow or stop is not begun.
-        with resource_manager(keytab_in(submission.client_settings)) as manager:
-            manager.applications()
+        if not flags.dry_run:
+            # What nobody can follow or stop is not begun.
+            with resource_manager(keytab_in(submission.client_settings)) as manager:
+                manager.applications()
     with ExitStack() as opened:
         with spinner("starting Hadoop's client"):
             hadoop = opened.enter_context(hadoop_client(submission.client_settings))
@@ -219,9 +219,15 @@ def resolve_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str
     if job not in JOBS:
         known = ", ".join(JOBS)
         raise ConfigurationError(f"A job is one of {known}, or FILE.py. Received: {job!r}.")
-    _, rest = common_options.parse(job, arguments)
-    VERBS[job].load().build_parser().parse_args(rest)
+    job_flags(job, arguments)
     return str(run_verb.__file__), [job, *arguments], f"distkeras-grid {job}"
+
+
+def job_flags(verb: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the flags of a verb, without those that every command takes."""
+    _, rest = common_options.parse(verb, arguments)
+    flags: argparse.Namespace = VERBS[verb].load().build_parser().parse_args(rest)
+    return flags
 
 
 def check_job(flags: argparse.Namespace, submission: Submission, files: Files) -> None:
@@ -229,11 +235,9 @@ def check_job(flags: argparse.Namespace, submission: Submission, files: Files) -
 
     A dry run does without: its command may be meant for later, when there are other files.
     """
-    if flags.job not in JOBS:
-        return
-    _, rest = common_options.parse(flags.job, flags.arguments)
-    verb: Any = VERBS[flags.job].load()
-    verb.check_early(verb.build_parser().parse_args(rest), SubmittedDriver(submission, files))
+    if flags.job in JOBS:
+        place = SubmittedDriver(submission, files)
+        VERBS[flags.job].load().check_early(job_flags(flags.job, flags.arguments), place)
 
 
 def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
@@ -313,9 +317,7 @@ def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | No
         return None
     from distkeras_grid.cli.trainer_options import trainer_arguments
 
-    verb: Any = VERBS["train"].load()
-    job = verb.build_parser().parse_args(common_options.parse("train", flags.arguments)[1])
-    folder = trainer_arguments(job).get("checkpoint_dir")
+    folder = trainer_arguments(job_flags("train", flags.arguments)).get("checkpoint_dir")
     return yarn_lookup.way_on(hadoop.storage, folder) if folder else None
 
 
