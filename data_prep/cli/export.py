@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import reduce
-from typing import TYPE_CHECKING
 
 from data_prep.export.job import (
     FORMATS,
@@ -19,9 +17,6 @@ from distkeras_grid.cli.exit_codes import main_of
 from distkeras_grid.cli.parser import add_master_flag, add_selection_flags, verb_parser
 from distkeras_grid.cli.predict import rows_of, rows_where
 from distkeras_grid.cli.spinner import spinner, start_spark
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 DESCRIPTION = """\
 Copy a data set of tiles, or of ingested images, to files that other programs read. All of them
@@ -74,7 +69,7 @@ def run(flags: argparse.Namespace) -> None:
     settings = export_settings(flags)
     spark = start_spark("distkeras-grid export", flags.master)
     with spinner("looking at the data"):
-        rows = _rows(spark, flags)
+        rows = rows_where(rows_of(spark, flags), flags.where)
     counts = export_tiles(rows, settings, inputs=(flags.data,), say=print_note)
     totals = ", ".join(f"{split} {count:,}" for split, count in counts.items())
     print_result(f"exported {totals}; wrote {flags.output}")
@@ -104,21 +99,6 @@ def check_early(
     preflight.check_output(
         flags.output, export_kind(names), flags.data, overwrite=flags.overwrite, place=place
     )
-
-
-def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
-    """Return the rows that are asked for."""
-    from pyspark.sql import DataFrame
-
-    from distkeras_grid.spark.dataframes import read_tiles
-
-    if flags.split is None:
-        rows = rows_of(spark, flags.data, None, flags.fold, flags.data_version)
-    else:
-        splits = tuple(flags.split.split(","))
-        read = read_tiles(flags.data, splits=splits, fold=flags.fold, version=flags.data_version)
-        rows = reduce(DataFrame.unionByName, read)
-    return rows_where(rows, flags.where)
 
 
 main = main_of(build_parser, run)

@@ -58,7 +58,9 @@ def build_parser() -> Parser:
         help="Parquet data set with both columns, or with --model the one to predict",
     )
     add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
-    add_selection_flags(parser, "evaluate this split of a tile data set (default: all rows)")
+    add_selection_flags(
+        parser, "evaluate this split of a tile data set, or several with commas (all rows)"
+    )
     add_features_flag(parser)
     add(
         "--prediction",
@@ -103,7 +105,7 @@ def evaluate(flags: argparse.Namespace) -> None:
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
     with spinner("comparing predictions with labels"):
-        frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
+        frame = rows_of(spark, flags)
         if source:
             frame, columns = predicted(storage, source, frame, flags.features, flags.label)
         else:

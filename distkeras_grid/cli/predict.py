@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli import preflight
@@ -50,7 +51,9 @@ def build_parser() -> Parser:
     add("--data", required=True, metavar="URI", help="Parquet data set")
     add("--model", required=True, help="FILE.keras, or the folder of a run, on any Hadoop path")
     add("--output", required=True, metavar="URI", help="folder to write, new or empty")
-    add_selection_flags(parser, "predict this split of a tile data set (default: all rows)")
+    add_selection_flags(
+        parser, "predict this split of a tile data set, or several with commas (all rows)"
+    )
     add_features_flag(parser)
     add(
         "--prediction",
@@ -88,7 +91,7 @@ def predict(flags: argparse.Namespace) -> None:
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
-    frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
+    frame = rows_of(spark, flags)
     recorded = recorded_columns(storage, source, named=flags.features is not None)
     if flags.features is None:
         flags.features = recorded.features_flag
@@ -120,22 +123,21 @@ def check_rows(flags: argparse.Namespace, place: preflight.DriverEnvironment) ->
     preflight.check_input(model_file(flags.model) if flags.model else None, "--model", place)
     preflight.check_input(flags.data, "--data", place)
     if flags.fold is None and flags.data_version is None:
-        preflight.check_splits(flags.data, (flags.split,), place)
+        preflight.check_splits(flags.data, (flags.split or "").split(","), place)
 
 
-def rows_of(
-    spark: SparkSession,
-    data: str,
-    split: str | None,
-    fold: str | None = None,
-    version: str | None = None,
-) -> DataFrame:
-    """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
+def rows_of(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
+    """Return the rows of a data set, or of the splits that ``--split`` names, or of a fold's."""
+    from pyspark.sql import DataFrame
+
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    if split is not None:
-        return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
-    return read_parquet(spark, data, version=version)
+    version = flags.data_version
+    if flags.split is None:
+        return read_parquet(spark, flags.data, version=version)
+    splits = tuple(flags.split.split(","))
+    frames = read_tiles(flags.data, splits=splits, fold=flags.fold, version=version)
+    return reduce(DataFrame.unionByName, frames)
 
 
 def rows_where(rows: DataFrame, condition: str | None) -> DataFrame:
