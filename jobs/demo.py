@@ -68,7 +68,8 @@ def spoiled(pixels: NDArray[np.uint8], name: str, random: np.random.Generator) -
         image = cv2.blur(image, (length, 1) if random.random() < 0.5 else (1, length))
     # The noise of a camera, which the blur has taken away with the details.
     image += random.normal(0, 1, image.shape)
-    return np.clip(image, 0, 255).round().astype(np.uint8)
+    pixels = np.clip(image, 0, 255).round().astype(np.uint8)
+    return pixels
 
 
 def focus_net(shape: tuple[int, ...], steps: int) -> keras.Model:

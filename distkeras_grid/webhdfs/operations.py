@@ -19,7 +19,6 @@ from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import local_files, transfers
 from distkeras_grid.webhdfs.addresses import HdfsPath, find_address, parse_path
 from distkeras_grid.webhdfs.connection import (
-    TRANSFER_SECONDS,
     FileStatus,
     WebHdfsConnection,
 )
@@ -222,16 +221,6 @@ def list_directory(
     place = parse_path(path)
     with _connect(place, url, kerberos) as connection:
         return connection.list_directory(place.path)
-
-
-def read_file(path: str, *, seconds: float = TRANSFER_SECONDS) -> bytes:
-    """Return the content of a small file on HDFS.
-
-    `seconds`: no try begins after this time [s].
-    """
-    place = parse_path(path)
-    with _connect(place, None, None) as connection:
-        return connection.read_range(place.path, seconds=seconds)
 
 
 def remove(

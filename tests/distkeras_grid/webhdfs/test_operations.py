@@ -8,7 +8,6 @@ from distkeras_grid.errors import ConfigurationError, PathNotFoundError, Storage
 from distkeras_grid.webhdfs.operations import (
     check_threads,
     list_directory,
-    read_file,
     remove,
 )
 from tests.distkeras_grid.webhdfs.loopback import Loopback
@@ -66,14 +65,6 @@ def test_a_directory_and_a_file_are_listed(hdfs: Loopback) -> None:
 def test_a_path_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         list_directory("raw", url="http://localhost:1")
-
-
-def test_a_file_is_read_whole(hdfs: Loopback) -> None:
-    hdfs.files |= {"/tiles/a": b"12345"}
-    there = hdfs.url.replace("http:", "webhdfs:")
-    assert read_file(f"{there}/tiles/a") == b"12345"
-    with pytest.raises(PathNotFoundError):
-        read_file(f"{there}/tiles/b")
 
 
 @pytest.mark.parametrize("threads", [0, -1, 65])
