@@ -33,8 +33,8 @@ LATEST = "latest.json"
 RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 
 
-class SeenVersion(msgspec.Struct, frozen=True):
-    """The version of the data set that a run has seen."""
+class TrainedVersion(msgspec.Struct, frozen=True):
+    """The version of the data set that a run was trained on."""
 
     number: int
 
@@ -42,7 +42,7 @@ class SeenVersion(msgspec.Struct, frozen=True):
 class RunRecord(msgspec.Struct, frozen=True):
     """What is read of a run's ``run.json``."""
 
-    data_version: SeenVersion | None = None
+    data_version: TrainedVersion | None = None
 
 
 DESCRIPTION = """\
@@ -110,7 +110,7 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
     runs = flags.output.rstrip("/")
     former = runs_in(storage, runs)
     newest = former[-1] if former else None
-    seen = -1 if newest is None else seen_by(storage, runs, newest)
+    last = -1 if newest is None else trained_version(storage, runs, newest)
     # A night may commit while the training starts: it reads what is read here.
     manifest = read_manifest(storage, flags.data)
     arguments = trainer_arguments(flags)
@@ -120,7 +120,7 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
         if killed is not None:
             manifest = read_manifest(storage, flags.data, killed)
             print_result(f"going on with the run {name_of(manifest.created)}")
-    new = new_sources(manifest, flags.split, seen)
+    new = new_sources(manifest, flags.split, last)
     since = f"since {newest}" if newest else "in all"
     report(new_images=len(new), output=flags.output)
     print_result(
@@ -165,8 +165,8 @@ def runs_in(storage: Storage, folder: str) -> list[str]:
     return sorted(filter(RUN_NAME.fullmatch, names))
 
 
-def seen_by(storage: Storage, runs: str, name: str) -> int:
-    """Return the number of the version that a run has seen; -1 if it has recorded none."""
+def trained_version(storage: Storage, runs: str, name: str) -> int:
+    """Return the number of the version that a run was trained on; -1 if it has recorded none."""
     from distkeras_grid.trainers.saved_run import RUN
 
     uri = f"{runs}/{name}/{RUN}"
@@ -247,16 +247,16 @@ def model_of(runs: str, name: str) -> str:
     return f"{runs}/{name}/model.keras"
 
 
-def new_sources(manifest: Manifest, split: str | None, seen: int) -> list[str]:
+def new_sources(manifest: Manifest, split: str | None, last: int) -> list[str]:
     """Return the digests of a split's images with rows that the newest run has not seen."""
-    if seen > manifest.last_update:
-        seen = -1  # The data set was made anew.
+    if last > manifest.last_update:
+        last = -1  # The data set was made anew.
     return [
         each.sha256
         for each in manifest.sources
         # An image may keep no tile.
         if each.has_rows and each.tiles and each.sha256
-        if (each.update or 0) > seen and split in (None, each.split)
+        if (each.update or 0) > last and split in (None, each.split)
     ]
 
 
