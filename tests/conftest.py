@@ -106,12 +106,10 @@ def samples(project: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def event_loops() -> None:
-    """Start the event loops that fsspec and Zarr keep for the whole process, with their sockets."""
-    import fsspec.asyn
+def event_loop() -> None:
+    """Start the event loop that Zarr keeps for the whole process, with its sockets."""
     import zarr.core.sync
 
-    fsspec.asyn.get_loop()
     zarr.core.sync._get_loop()
 
 

@@ -31,9 +31,9 @@ KEPT = ("/dev/", "/proc/", "/sys/", "/memfd:")
 LIBRARIES = "/site-packages/"
 #: Processes that Python starts once and keeps, by words of their command lines.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-#: Threads that libraries keep for the whole process, by the beginnings of their names: event loops
-#: of fsspec and Zarr, and what these have asked to wait. The fixture `event_loops` starts them.
-LOOPS = ("fsspecIO", "zarr_io", "asyncio_")
+#: Threads that libraries keep for the whole process, by the beginnings of their names: the event
+#: loop of Zarr, and what it has asked to wait. The fixture `event_loop` starts it.
+LOOPS = ("zarr_io", "asyncio_")
 
 
 def open_files() -> int:

@@ -1,26 +1,30 @@
 """Folders that a worker reads by itself: local, on HDFS, or served by HTTP or FTP.
 
-fsspec reads HTTP and FTP. HDFS has the project's own client (`distkeras_grid.webhdfs`), because
-fsspec's has no timeouts and knows only one NameNode. Every wait has a limit.
+Every wait has a limit.
 """
 
 from __future__ import annotations
 
 import posixpath
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path, shown
+from distkeras_grid.webhdfs.network import close_session, direct_session, root_cause
 
 if TYPE_CHECKING:
+    import ftplib
+
     from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
 # Seconds to connect, to wait for the next packet, and to read a few dozen megabytes.
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 60
 READ_SECONDS = 600
+PIECE_BYTES = 1 << 20
 #: Schemes of locations. A location without a scheme is a local path.
 SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https", "ftp")
 
@@ -112,54 +116,47 @@ class _Hdfs:
 class _Web:
     def __init__(self, location: str) -> None:
         self._location = location.rstrip("/")
-        self._files: Any = None
+        self._session = direct_session()
 
     def read(self, path: str, start: int, stop: int | None) -> bytes:
-        import aiohttp
+        import requests
 
         url = f"{self._location}/{quote(path)}" if path else self._location
-        whole = start == 0 and stop is None
         try:
-            # Some servers do not support ranges and send the whole file.
-            content: bytes = self._system().cat_file(
-                url, start=None if whole else start, end=None if whole else stop
-            )
-        except FileNotFoundError as error:
-            raise PathNotFoundError(f"There is no file at {url}.") from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise StorageError(f"{url} cannot be read: {_reason(error)}.") from error
-        expected = None if stop is None else stop - start
-        return content[start:stop] if expected and len(content) > expected else content
+            return self._range(url, start, stop)
+        except requests.RequestException as error:
+            raise StorageError(f"{shown(url)} cannot be read: {root_cause(error)}.") from error
+
+    def _range(self, url: str, start: int, stop: int | None) -> bytes:
+        # Some servers do not support ranges and send the whole file.
+        wanted = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
+        is_whole = start == 0 and stop is None
+        deadline = time.monotonic() + READ_SECONDS
+        with self._session.get(
+            url,
+            headers={} if is_whole else wanted,
+            timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
+            stream=True,
+        ) as answer:
+            if answer.status_code == 404:
+                raise PathNotFoundError(f"There is no file at {shown(url)}.")
+            if answer.status_code not in (200, 206):
+                raise StorageError(f"{shown(url)} cannot be read: status {answer.status_code}.")
+            content = bytearray()
+            for piece in answer.iter_content(PIECE_BYTES):
+                content += piece
+                if time.monotonic() > deadline:
+                    raise StorageError(f"{shown(url)} has not come within {READ_SECONDS} s.")
+            return bytes(content if answer.status_code == 206 else content[start:stop])
 
     def close(self) -> None:
-        from fsspec.asyn import sync
-
-        files, self._files = self._files, None
-        if files is not None:
-            # fsspec would close its connections when the next garbage is collected.
-            files.close_session(files.loop, sync(files.loop, files.set_session))
-
-    def _system(self) -> Any:
-        import aiohttp
-        import fsspec
-
-        if self._files is None:
-            limits = aiohttp.ClientTimeout(
-                total=READ_SECONDS, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-            )
-            self._files = fsspec.filesystem(
-                "http",
-                encoded=True,
-                client_kwargs={"timeout": limits},
-                skip_instance_cache=True,
-            )
-        return self._files
+        close_session(self._session)
 
 
 class _Ftp:
     def __init__(self, location: str) -> None:
         self._parts = urlsplit(location)
-        self._files: Any = None
+        self._open: ftplib.FTP | None = None
 
     def read(self, path: str, start: int, stop: int | None) -> bytes:
         import ftplib
@@ -167,37 +164,36 @@ class _Ftp:
         whole = posixpath.join(unquote(self._parts.path) or "/", path).rstrip("/")
         shown = f"ftp://{self._parts.hostname}{whole}"
         try:
-            content: bytes = self._system().cat_file(whole, start=start or None, end=stop)
-        except FileNotFoundError as error:
-            self.close()
-            raise PathNotFoundError(f"There is no file {shown}.") from error
+            return self._range(whole, start, stop)
         except (ftplib.Error, OSError, EOFError) as error:
             # A late reply would be taken for the answer to the next request.
             self.close()
-            raise StorageError(f"{shown} cannot be read: {_reason(error)}.") from error
+            if str(error).startswith("550"):
+                raise PathNotFoundError(f"There is no file {shown}.") from error
+            reason = str(error) or type(error).__name__
+            raise StorageError(f"{shown} cannot be read: {reason}.") from error
+
+    def _range(self, path: str, start: int, stop: int | None) -> bytes:
+        import ftplib
+
+        if self._open is None:
+            self._open = ftplib.FTP(timeout=SILENCE_SECONDS)
+            self._open.connect(self._parts.hostname or "", self._parts.port or 21)
+            user, password = (self._parts.username or "", self._parts.password or "")
+            self._open.login(unquote(user), unquote(password))
+            self._open.voidcmd("TYPE I")
+        data = self._open.transfercmd(f"RETR {path}", rest=start or None)
+        with data, data.makefile("rb") as stream:
+            content = stream.read(-1 if stop is None else stop - start)
+        try:
+            self._open.voidresp()
+        except ftplib.error_temp:
+            # So a server calls a file of which enough has come.
+            if stop is None or len(content) < stop - start:
+                raise
         return content
 
     def close(self) -> None:
-        files, self._files = self._files, None
-        if files is not None:
-            files.ftp.close()
-
-    def _system(self) -> Any:
-        import fsspec
-
-        if self._files is None:
-            self._files = fsspec.filesystem(
-                "ftp",
-                host=self._parts.hostname,
-                port=self._parts.port or 21,
-                username=unquote(self._parts.username or "") or None,
-                password=unquote(self._parts.password or "") or None,
-                timeout=SILENCE_SECONDS,
-                # Its connection is for one request at a time.
-                skip_instance_cache=True,
-            )
-        return self._files
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+        if self._open is not None:
+            self._open.close()
+            self._open = None

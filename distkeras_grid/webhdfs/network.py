@@ -19,20 +19,26 @@ if TYPE_CHECKING:
     import requests
 
 
-def open_session(address: Address) -> requests.Session:
-    """Return a session that identifies its user."""
+def direct_session() -> requests.Session:
+    """Return a session that uses no proxy and no ``~/.netrc``; compression would cost time."""
     import requests
 
     session = requests.Session()
+    session.trust_env = False
+    bundles = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    session.verify = next(filter(None, bundles), True)
+    session.headers["Accept-Encoding"] = "identity"
+    return session
+
+
+def open_session(address: Address) -> requests.Session:
+    """Return a session that identifies its user."""
+    session = direct_session()
+    session.trust_env = address.by_proxy
     # The NameNode sends to a DataNode, HttpFS to itself; nothing is sent further.
     session.max_redirects = 3
-    if not address.by_proxy:
-        session.trust_env = False
-        bundles = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
-        session.verify = next(filter(None, bundles), True)
-    # HttpFS takes no other kind of content; compressed answers would only cost time.
+    # HttpFS takes no other kind of content.
     session.headers["Content-Type"] = "application/octet-stream"
-    session.headers["Accept-Encoding"] = "identity"
     if address.kerberos:
         keys = address.kerberos
         session.auth = ticket_authentication(keys if isinstance(keys, Keytab) else None)
@@ -107,6 +113,11 @@ def trouble_of(causes: list[BaseException]) -> str:
         if any(isinstance(each, kind) for each in causes):
             return trouble
     return "broken"
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return what caused an error of `requests` in the end, such as a refused connection."""
+    return list(_causes(error))[-1]
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -31,7 +31,7 @@ from tests.data_prep.counting import Counting
 from tests.data_prep.vendor_files import write_dm, write_nd2
 from tests.distkeras_grid.webhdfs.loopback import loopback
 
-pytestmark = [pytest.mark.usefixtures("event_loops")]
+pytestmark = [pytest.mark.usefixtures("event_loop")]
 
 RNG = np.random.default_rng(4)
 COLOUR = RNG.integers(0, 256, (300, 420, 3), dtype=np.uint8)

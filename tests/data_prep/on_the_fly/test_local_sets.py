@@ -23,8 +23,6 @@ from distkeras_grid.errors import ImageError, SchemaError, StorageError, Unknown
 from distkeras_grid.local_sets.tile_index import TileIndex
 from tests.distkeras_grid.stores.servers import ftp_server, http_server
 
-pytestmark = [pytest.mark.usefixtures("event_loops")]
-
 SPEC = TileSpec(16, angles=[0, 25, 90, 115], include_original=True)
 NAMES = ("a/0 #1.png", "a/b ü.png", "c.png")
 

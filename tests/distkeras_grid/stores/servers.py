@@ -1,8 +1,4 @@
-"""Real servers on loopback that serve a folder: HTTP with and without ranges, FTP, WebHDFS.
-
-Run as a program, it is a server that can be killed: ``python -m tests.distkeras_grid.stores.servers
-ftp FOLDER`` says its address and serves until its input ends.
-"""
+"""Real servers on loopback that serve a folder: HTTP with and without ranges, FTP, WebHDFS."""
 
 from __future__ import annotations
 
@@ -10,11 +6,9 @@ import contextlib
 import functools
 import http.server
 import re
-import subprocess
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.distkeras_grid.webhdfs.loopback import loopback
@@ -112,36 +106,3 @@ def webhdfs_server(folder: Path) -> Iterator[str]:
             if path.is_file():
                 state.files[f"/data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
         yield state.url.replace("http://", "webhdfs://") + "/data"
-
-
-SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]]] = {
-    "http": http_server,
-    "ftp": ftp_server,
-    "webhdfs": webhdfs_server,
-}
-
-
-@contextlib.contextmanager
-def mortal_server(kind: str, folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the address of a server that is a process of its own, and what kills it."""
-    command = [sys.executable, "-m", __name__, kind, str(folder)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-
-        def kill() -> None:
-            server.kill()
-            server.wait(10)
-
-        try:
-            yield server.stdout.readline().strip(), kill
-        finally:
-            kill()
-
-
-if __name__ == "__main__":
-    with SERVERS[sys.argv[1]](Path(sys.argv[2])) as address:
-        sys.stdout.write(f"{address}\n")
-        sys.stdout.flush()
-        sys.stdin.read()

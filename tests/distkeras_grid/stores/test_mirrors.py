@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import socket
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -26,11 +25,8 @@ from tests.distkeras_grid.stores.servers import (
     Ranges,
     ftp_server,
     http_server,
-    mortal_server,
     webhdfs_server,
 )
-
-pytestmark = [pytest.mark.usefixtures("event_loops")]
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8).tobytes()
 # Names as images have them; a fragment or a query to those who do not quote them.
@@ -118,58 +114,6 @@ def test_M1_with_any_mirror_down_the_same_bytes_come(down, mirrors, tmp_path):
     # Where it is the first choice it is asked once, and then only where no other has the piece.
     assert reader.failures.total() <= 1
     assert set(reader.failures) <= {shown(gone)}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["http", "ftp", "webhdfs"])
-def test_M1_a_mirror_that_dies_while_it_serves_is_replaced(kind, folder, mirrors):
-    """It has answered before and its connection is open: the first to be asked."""
-    with mortal_server(kind, folder) as (address, kill):
-        reader = mirrors([address, "path"])
-        mortal = shown(address)
-        asked = [piece(number * 5000, number * 5000 + 100) for number in range(40)]
-        first = [each for each in asked if reader._order(each)[0] == address]
-        assert len(first) > 5
-        for each in first[:3]:
-            assert reader.fetch(each) == CONTENT[each.start : each.stop]
-        assert reader.bytes_read == {mortal: 300}
-        kill()
-        for each in first[3:]:
-            assert reader.fetch(each) == CONTENT[each.start : each.stop]
-        assert reader.bytes_read == {mortal: 300, str(folder): 100 * len(first[3:])}
-        assert reader.failures == {mortal: 1}
-
-
-def counting_server(folder, served, name):
-    """Start a server that counts the bytes it sends."""
-
-    class Counted(Ranges):
-        def part(self, content):
-            served[name] += len(content)
-            return content
-
-    return http_server(folder, Counted)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("down", [False, True], ids=["all up", "one down"])
-def test_M2_each_mirror_serves_its_share(folder, mirrors, down):
-    """As servers count it; within five deviations, because the choice depends on their ports."""
-    served, pieces, size = Counter(), 600, 100
-    with contextlib.ExitStack() as stack:
-        names = ("one", "two", "three")
-        up = [stack.enter_context(counting_server(folder, served, name)) for name in names]
-        gone = [f"http://127.0.0.1:{free_port()}"] if down else []
-        reader = mirrors([*up, *gone], node=1)
-        for number in range(pieces):
-            asked = piece(number * 400, number * 400 + size)
-            assert reader.fetch(asked) == CONTENT[asked.start : asked.stop]
-    expected, deviation = pieces / 3, (pieces / 3 * (2 / 3)) ** 0.5
-    assert served.total() == pieces * size
-    assert sorted(served.values()) == sorted(reader.bytes_read.values())
-    assert set(served) == set(names)
-    for count in served.values():
-        assert abs(count / size - expected) < 5 * deviation
 
 
 @contextlib.contextmanager
@@ -261,7 +205,7 @@ def test_a_server_that_closed_an_idle_connection_is_asked_again(folder, mirrors)
         reader = mirrors([first])
         assert reader.fetch(piece(0, 10)) == CONTENT[:10]
         for location in reader._open.values():
-            location._files.ftp.sock.shutdown(socket.SHUT_RDWR)
+            location._open.sock.shutdown(socket.SHUT_RDWR)
         assert reader.fetch(piece(10, 20)) == CONTENT[10:20]
 
 
