@@ -30,6 +30,7 @@ from distkeras_grid.errors import (
     UnreadableImageError,
 )
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.stores.range_reader import RangeReader
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
 from distkeras_grid.webhdfs.failures import Unreachable
 
@@ -235,40 +236,8 @@ def open_web(connection: WebHdfsConnection, path: str) -> OpenFile:
     def state() -> object:
         return connection.status(path)
 
-    ranges = _RangeReader(lambda start, count: connection.read_range(path, start, count), size)
+    ranges = RangeReader(lambda start, count: connection.read_range(path, start, count), size)
     return OpenFile(BufferedReader(ranges, RANGE_BYTES), state, path, status)
-
-
-class _RangeReader(RawIOBase):
-    """A file whose ranges a function returns."""
-
-    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        super().__init__()
-        self._read = read
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, target: Any) -> int:
-        wanted = memoryview(target).cast("B")
-        count = min(len(wanted), max(0, self._size - self._at))
-        content = self._read(self._at, count) if count else b""
-        wanted[: len(content)] = content
-        self._at += len(content)
-        return len(content)
 
 
 @dataclass(frozen=True)

@@ -101,14 +101,12 @@ def select(files: Sequence[LogFile], container: str, *, driver: bool) -> list[Lo
 
 def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
     """Write files, or the last lines of each, below a heading."""
-    from distkeras_grid.submission.container_logs import text_of
-
     for file in files:
         role = "application master" if file.is_drivers else "executor"
         print_result(
             f"\n== {file.container} ({role}) on {file.node}: {file.name}, {file.size} bytes"
         )
-        text = text_of(source, file, LINE_BYTES * lines or None).rstrip("\n")
+        text = source.read(file, LINE_BYTES * lines or None).rstrip("\n")
         tail = text.split("\n")[-lines:]  # of 0 lines: all
         if text:
             print_result("\n".join(tail))

@@ -352,13 +352,12 @@ def ending(application: Application, hadoop: HadoopClient) -> int:
         SEARCHED_BYTES,
         cause_in,
         outputs_of_driver,
-        text_of,
         wait_for_logs,
     )
 
     logs = wait_for_logs(hadoop, application)
     if logs and (files := outputs_of_driver(logs)):
-        written = end(text_of(logs, files[0], SEARCHED_BYTES), LAST_LINES)
+        written = end(logs.read(files[0], SEARCHED_BYTES), LAST_LINES)
         if written:
             print_note(f"the end of what the program wrote:\n{written}")
     # What counts comes last, where it is read.

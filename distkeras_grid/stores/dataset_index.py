@@ -16,13 +16,13 @@ from urllib.parse import unquote
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, SchemaError, SplitLeakError
-from distkeras_grid.local_sets.tile_index import TileIndex
+from distkeras_grid.local_sets.tile_index import Numbers, TileIndex
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.stores.locations import scheme_of
 from distkeras_grid.stores.parquet_footers import find_files
-from distkeras_grid.stores.row_runs import RowRuns, find_runs
+from distkeras_grid.stores.row_runs import SOURCE_COLUMN, find_runs, numbered
 from distkeras_grid.stores.tile_store import ParquetStore
 
 if TYPE_CHECKING:
@@ -125,25 +125,31 @@ def catalogue(
     `hashed`: whether to read all bytes for their SHA-256 even without mirrors.
     """
     runs = find_runs(frame, columns)
-    _check_sides(runs)
-    paths = sorted(runs.files)
+    file_of, paths = numbered(runs["file"])
+    image_of, images = numbered(runs["source"])
+    if SOURCE_COLUMN not in frame.columns:
+        # Each row is an image of its own.
+        image_of, images = np.arange(runs.num_rows), ()
+    labels, splits = runs["label"].to_numpy(), tuple(runs["split"].to_pylist())
+    _check_sides(image_of, images, splits)
     home = root_of(paths, root) if root else common_folder(paths)
     for location in (home, *mirrors):
         scheme_of(location)
     name, known = columns.features[0].name, hashed or bool(mirrors)
-    files = find_files(frame.sparkSession, name, home, runs.files, hashed=known)
-    classes = int(runs.labels.max()) + 1
+    first = np.unique(file_of, return_index=True)[1]
+    sizes = dict(zip(paths, runs["size"].to_numpy()[first].tolist(), strict=True))
+    files = find_files(frame.sparkSession, name, home, sizes, hashed=known)
     store = ParquetStore(
-        pool=TileIndex.of(runs.tiles, runs.image_of, runs.labels, classes),
+        pool=TileIndex.of(runs["tiles"].to_numpy(), image_of, labels, int(labels.max()) + 1),
         field=columns.features[0],
         label_name=columns.labelled[0].name,
         locations=tuple(mirrors) or (unquote(home),),
-        files=tuple(files[path] for path in runs.files),
-        file_of=runs.file_of,
-        row_of=runs.row_of,
-        images=runs.images,
+        files=tuple(files[path] for path in paths),
+        file_of=file_of,
+        row_of=runs["row"].to_numpy(),
+        images=images,
     )
-    return DatasetIndex(store, runs.splits)
+    return DatasetIndex(store, splits)
 
 
 def common_folder(files: Sequence[str]) -> str:
@@ -177,12 +183,12 @@ def root_of(files: Sequence[str], path: str) -> str:
     return "/".join(folders[: places[-1] + 1])
 
 
-def _check_sides(runs: RowRuns) -> None:
+def _check_sides(image_of: Numbers, images: Sequence[str], splits: Sequence[str]) -> None:
     """Refuse images that have tiles in two splits."""
     sides: dict[int, str] = {}
-    for image, split in zip(runs.image_of.tolist(), runs.splits, strict=True):
+    for image, split in zip(image_of.tolist(), splits, strict=True):
         if sides.setdefault(image, split) != split:
             raise SplitLeakError(
-                f"The image {runs.images[image]!r} has tiles in two splits, {sides[image]!r} and "
+                f"The image {images[image]!r} has tiles in two splits, {sides[image]!r} and "
                 f"{split!r}. Divide whole images: see distkeras-grid check-leaks."
             )

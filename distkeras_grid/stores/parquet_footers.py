@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+import msgspec
 
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 from distkeras_grid.stores.locations import open_location
-from distkeras_grid.stores.mirrors import ByteRange
 from distkeras_grid.stores.tile_store import ParquetFile, locate
 
 if TYPE_CHECKING:
@@ -21,10 +23,6 @@ if TYPE_CHECKING:
 # Most footers fit into this first read; for a longer footer there is a second one.
 FOOTER_BYTES = 256 << 10
 MAGIC = b"PAR1"
-_FILES = (
-    "file string, footer_bytes long, footer_sha256 string, "
-    "starts array<long>, stops array<long>, rows array<long>, sha256s array<string>"
-)
 
 
 def find_files(
@@ -46,23 +44,20 @@ def find_files(
         for batch in batches:
             for row in batch.to_pylist():
                 path = unquote(row["file"].removeprefix(f"{home}/"))
-                footer = look_at(unquote(home), path, row["size"], name, hashed=hashed)
-                yield pa.RecordBatch.from_pylist([{"file": row["file"], **footer}])
+                parts = look_at(unquote(home), path, row["size"], name, hashed=hashed)
+                record = {"file": row["file"], "parts": msgspec.json.encode(parts)}
+                yield pa.RecordBatch.from_pylist([record])
 
     try:
         with interrupts_first():
-            rows = listed.mapInArrow(look, _FILES).collect()
+            rows = listed.mapInArrow(look, "file string, parts binary").collect()
     except PySparkException as error:
         master = str(spark.sparkContext.master)
         raise job_error("catalogue", spark_reason(error), master) from error
-    footers = {row["file"]: row for row in rows}
-    return {
-        file: file_of(footers[file], unquote(file.removeprefix(f"{home}/")), size)
-        for file, size in sizes.items()
-    }
+    return {row["file"]: msgspec.json.decode(row["parts"], type=ParquetFile) for row in rows}
 
 
-def look_at(home: str, path: str, size: int, name: str, *, hashed: bool) -> dict[str, Any]:
+def look_at(home: str, path: str, size: int, name: str, *, hashed: bool) -> ParquetFile:
     """Read a file's footer and return where its parts are; a Spark task calls this.
 
     `size`: size of the file in bytes.
@@ -85,27 +80,17 @@ def look_at(home: str, path: str, size: int, name: str, *, hashed: bool) -> dict
         except pa.ArrowInvalid as error:
             raise SchemaError(f"{path} is not a Parquet file: {error}.") from error
         file = locate(metadata, path, size, footer_bytes, name)
-        digests = [
-            hashlib.sha256(location.read(path, piece.start, piece.stop)).hexdigest()
-            if hashed
-            else ""
-            for piece in file.groups
-        ]
+        file = replace(file, footer=replace(file.footer, sha256=_sha256(footer)))
+        if hashed:
+            groups = (
+                replace(piece, sha256=_sha256(location.read(path, piece.start, piece.stop)))
+                for piece in file.groups
+            )
+            file = replace(file, groups=tuple(groups))
+        return file
     finally:
         location.close()
-    return {
-        "footer_bytes": footer_bytes,
-        "footer_sha256": hashlib.sha256(footer).hexdigest(),
-        "starts": [piece.start for piece in file.groups],
-        "stops": [piece.stop for piece in file.groups],
-        "rows": list(file.rows),
-        "sha256s": digests,
-    }
 
 
-def file_of(row: Any, path: str, size: int) -> ParquetFile:
-    """Build a `ParquetFile` from what `look_at` returned."""
-    footer = ByteRange(path, size - row["footer_bytes"], size, row["footer_sha256"])
-    parts = zip(row["starts"], row["stops"], row["sha256s"], strict=True)
-    groups = tuple(ByteRange(path, start, stop, digest) for start, stop, digest in parts)
-    return ParquetFile(footer, groups, tuple(row["rows"]))
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,24 +22,12 @@ SOURCE_COLUMN = "source"
 _RUNS = "file string, size long, row long, tiles long, label long, source string, split string"
 
 
-@dataclass(frozen=True, eq=False)
-class RowRuns:
-    """Consecutive rows with the same image, class and split, in the order of the files."""
-
-    files: dict[str, int]  # Size of each file in bytes, by its full path, quoted as Spark quotes it
-    # file_of and row_of and tiles and labels: File, first row, number of rows and class of each
-    # run, shape ``(runs,)``, int64
-    file_of: Numbers
-    row_of: Numbers
-    tiles: Numbers
-    labels: Numbers
-    images: tuple[str, ...]  # Names of the images; empty if each row is an image of its own
-    image_of: Numbers  # Number of the image of each run, shape ``(runs,)``, int64
-    splits: tuple[str, ...]  # Split of each run; empty strings if the data have no splits
-
-
-def find_runs(frame: DataFrame, columns: Columns) -> RowRuns:
+def find_runs(frame: DataFrame, columns: Columns) -> pa.Table:
     """Find the rows of a DataFrame in its files, with one job that reads no pixels.
+
+    A run is consecutive rows with the same image, class and split. The table has for each run its
+    file (the full path, quoted as Spark quotes it), the file's size in bytes, the first row, the
+    number of rows, class, image and split, in the order of the files.
 
     `frame`: rows of Parquet files. They may be filtered or joined, but not moved to other files.
     """
@@ -49,23 +36,7 @@ def find_runs(frame: DataFrame, columns: Columns) -> RowRuns:
     if not table.num_rows:
         raise EmptyDataError("The data have no rows. Check the path and the filter.")
     _check_labels(table, columns)
-    table = table.sort_by([("file", "ascending"), ("row", "ascending")])
-    file_of, files = _numbered(table.column("file"))
-    first = np.unique(file_of, return_index=True)[1]
-    sizes = table.column("size").to_numpy()[first].tolist()
-    image_of, images = _numbered(table.column("source"))
-    if not by_image:
-        image_of, images = np.arange(table.num_rows), ()
-    return RowRuns(
-        files=dict(zip(files, sizes, strict=True)),
-        file_of=file_of,
-        row_of=table.column("row").to_numpy(),
-        tiles=table.column("tiles").to_numpy(),
-        labels=table.column("label").to_numpy(),
-        images=images,
-        image_of=image_of,
-        splits=tuple(table.column("split").to_pylist()),
-    )
+    return table.sort_by([("file", "ascending"), ("row", "ascending")])
 
 
 def _select(frame: DataFrame, columns: Columns) -> DataFrame:
@@ -109,7 +80,7 @@ def _check_labels(table: pa.Table, columns: Columns) -> None:
         )
 
 
-def _numbered(column: pa.ChunkedArray) -> tuple[Numbers, tuple[str, ...]]:
+def numbered(column: pa.ChunkedArray) -> tuple[Numbers, tuple[str, ...]]:
     """Return strings as numbers, in the order of first occurrence, and the distinct strings."""
     encoded = column.combine_chunks().dictionary_encode()
     numbers: NDArray[Any] = encoded.indices.to_numpy()

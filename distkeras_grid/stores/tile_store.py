@@ -7,11 +7,11 @@ row group.
 
 from __future__ import annotations
 
-import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as hidden
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.local_sets.tile_index import Numbers, TileIndex
 from distkeras_grid.stores.mirrors import ByteRange, Mirrors
+from distkeras_grid.stores.range_reader import RangeReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,8 +140,8 @@ class ParquetReader:
             self._footers[number] = pq.read_metadata(pa.BufferReader(content))
         metadata, piece = self._footers[number], file.groups[group]
         content = self._mirrors.fetch(piece)
-        known = KnownBytes({piece.start: content}, file.footer.stop or 0)
-        stream = pa.PythonFile(known, mode="r")
+        ranges = RangeReader(partial(part_of, content, piece.start), file.footer.stop or 0)
+        stream = pa.PythonFile(ranges, mode="r")
         with pq.ParquetFile(stream, metadata=metadata, pre_buffer=False) as opened:
             leaf = leaf_of(metadata, name)
             table = opened.read_row_group(group, columns=[leaf], use_threads=False)
@@ -148,49 +149,14 @@ class ParquetReader:
         return column.field("bytes") if pa.types.is_struct(column.type) else column
 
 
-class KnownBytes(io.RawIOBase):
-    """A file of which only some ranges are known.
-
-    `size`: size of the whole file in bytes.
-    """
-
-    def __init__(self, parts: Mapping[int, bytes], size: int) -> None:
-        super().__init__()
-        self._parts, self._size, self._at = dict(parts), size, 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, and return it."""
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        """Return the position of the next byte."""
-        return self._at
-
-    def size(self) -> int:
-        """Return the size of the whole file in bytes."""
-        return self._size
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes of the file."""
-        stop = self._size if size < 0 else min(self._at + size, self._size)
-        for start, content in self._parts.items():
-            if start <= self._at and stop <= start + len(content):
-                part = content[self._at - start : stop - start]
-                self._at = stop
-                return part
+def part_of(known: bytes, first: int, at: int, count: int) -> bytes:
+    """Return a range of a file of which some bytes are known, from position `first`."""
+    if at < first or at + count > first + len(known):
         raise SchemaError(
-            f"A Parquet file needs the bytes {self._at} to {stop}, which its footer does not name "
+            f"A Parquet file needs the bytes {at} to {at + count}, which its footer does not name "
             "for this column. Write the data set again."
         )
+    return known[at - first : at - first + count]
 
 
 def leaf_of(metadata: Any, name: str) -> str:

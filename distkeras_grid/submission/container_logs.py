@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,6 @@ from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.jvm import HadoopClient
 from distkeras_grid.submission.resource_manager import ResourceManager
 
-PIECE_BYTES = 1 << 16
 # How much of a log is searched for the line that says why the program failed.
 SEARCHED_BYTES = 1 << 18
 # How much of its end is searched for its last line.
@@ -34,7 +33,7 @@ POLL_SECONDS = 0.5
 #: The files with programs' output. Other files there are those that started the container.
 OUTPUTS = ("stdout", "stderr")
 
-_HEADER = re.compile(rb"LogLength:(\d+)\s*")
+_HEAD = re.compile(rb"^LogLength:(\d+)\s*^LogContents:\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,8 @@ class LogSource(Protocol):
     def files(self) -> list[LogFile]:
         """Return the files, in the order of their containers."""
 
-    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
-        """Yield the content of a file, or its last bytes."""
+    def read(self, file: LogFile, last: int | None = None) -> str:
+        """Return the text of a file, or its last bytes."""
 
 
 class RunningLogs:
@@ -109,20 +108,16 @@ class RunningLogs:
             self._say(f"the logs of a container are left out: {problem}")
         return logs
 
-    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
-        """Yield the content of a file so far, or its last bytes."""
+    def read(self, file: LogFile, last: int | None = None) -> str:
+        """Return the text of a file so far, or its last bytes."""
         query = {} if last is None else {"size": str(-last)}
         url = f"{self._page(file.container)}/ws/v1/node/containerlogs/{file.container}/{file.name}"
-        with tempfile.TemporaryFile() as buffer:
-            for piece in self._manager.fetch(url, **query):
-                buffer.write(piece)
-            buffer.seek(0)
-            yield from section(buffer, last)
+        return section(self._manager.fetch(url, **query), last)
 
     def _files_of(self, container: str) -> list[LogFile]:
         url = f"{self._page(container)}/ws/v1/node/containers/{container}/logs"
         try:
-            answer = msgspec.json.decode(b"".join(self._manager.fetch(url)), type=_Listing)
+            answer = msgspec.json.decode(self._manager.fetch(url), type=_Listing)
         except UNREADABLE as error:
             raise ClusterError(f"{url} does not answer as YARN's nodes do ({error}).") from error
         info = answer.containerLogsInfo
@@ -180,8 +175,8 @@ class CollectedLogs:
             ]
         return sorted(logs, key=lambda file: (file.container, file.name))
 
-    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
-        """Yield the content of a file, or its last bytes."""
+    def read(self, file: LogFile, last: int | None = None) -> str:
+        """Return the text of a file, or its last bytes."""
         request = self._request(last)
         request.setContainerId(file.container)
         request.setNodeId(file.node)
@@ -190,10 +185,8 @@ class CollectedLogs:
             request.setOutputLocalDir(folder)
             with _translated(self._application.id):
                 self._controller.readAggregatedLogs(request, None)
-            for path in Path(folder).rglob("*"):
-                if path.is_file():
-                    with path.open("rb") as stream:
-                        yield from section(stream, last)
+            written = [path for path in Path(folder).rglob("*") if path.is_file()]
+            return "".join(section(path.read_bytes(), last) for path in written)
 
     def _request(self, last: int | None) -> Any:
         request = self._jvm.org.apache.hadoop.yarn.logaggregation.ContainerLogsRequest()
@@ -221,27 +214,21 @@ def _translated(identifier: str) -> Iterator[None]:
         ) from error
 
 
-def section(stream: BinaryIO, last: int | None = None) -> Iterator[bytes]:
-    r"""Yield the content of a log from YARN's text around it; nothing if there is no log.
+def section(content: bytes, last: int | None = None) -> str:
+    r"""Return the text of a log without YARN's text around it; empty if there is no log.
 
     `last`: number of last bytes that were asked for.
 
     Examples
     --------
-    >>> import io
-    >>> b"".join(section(io.BytesIO(b"LogLength:3\nLogContents:\na\nb\nEnd of LogType:x\n")))
-    b'a\nb'
+    >>> section(b"LogLength:3\nLogContents:\na\nb\nEnd of LogType:x\n")
+    'a\nb'
     """
-    length: int | None = None
-    for line in stream:
-        if match := _HEADER.fullmatch(line):
-            length = int(match.group(1))
-        if line.strip() == b"LogContents:" and length is not None:
-            left = length if last is None else min(length, last)
-            while left and (piece := stream.read(min(left, PIECE_BYTES))):
-                left -= len(piece)
-                yield piece
-            return
+    head = _HEAD.search(content)
+    if head is None:
+        return ""
+    length = int(head[1]) if last is None else min(int(head[1]), last)
+    return content[head.end() : head.end() + length].decode(errors="replace")
 
 
 def wait_for_logs(hadoop: HadoopClient, application: Application) -> CollectedLogs | None:
@@ -266,11 +253,6 @@ def wait_for_logs(hadoop: HadoopClient, application: Application) -> CollectedLo
         time.sleep(POLL_SECONDS)
 
 
-def text_of(source: LogSource, file: LogFile, last: int | None = None) -> str:
-    """Return a file's content, or its last bytes, as text."""
-    return b"".join(source.read(file, last)).decode(errors="replace")
-
-
 def outputs_of_driver(source: LogSource) -> list[LogFile]:
     """Return what the last attempt's master wrote; the output of a Python program comes first."""
     files = [each for each in source.files() if each.is_drivers and each.name in OUTPUTS]
@@ -283,7 +265,7 @@ def outputs_of_driver(source: LogSource) -> list[LogFile]:
 def last_line(source: LogSource) -> str:
     """Return the last line that the program of the driver has written; empty if there is none."""
     written = [each for each in outputs_of_driver(source) if each.name == "stdout"]
-    text = text_of(source, written[0], LINE_BYTES) if written else ""
+    text = source.read(written[0], LINE_BYTES) if written else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return line_of(lines[-1]) if lines else ""
 
@@ -294,6 +276,6 @@ def cause_in(source: LogSource) -> str | None:
     The output of the driver's program counts most, then that of Spark.
     """
     for file in outputs_of_driver(source):
-        if why := cause(text_of(source, file, SEARCHED_BYTES)):
+        if why := cause(source.read(file, SEARCHED_BYTES)):
             return why
     return None

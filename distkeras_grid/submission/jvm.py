@@ -10,17 +10,17 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 from distkeras_grid.errors import ClusterError, NotAuthenticatedError
 from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.signals import is_interrupt
 from distkeras_grid.spark.driver_jvm import launching, with_address
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.submission.spark_submit import last_lines
 from distkeras_grid.tickets import Keytab
 
 STOP_SECONDS = 30.0
-LOG_BYTES = 2000
 
 
 class HadoopClient:
@@ -62,7 +62,7 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
             with launching(), with_address():
                 gateway = launch(conf, {"stdout": log, "stderr": log})
         except PySparkRuntimeError as error:
-            message = f"Java does not start, or refuses the settings. Received: {_end(log)}"
+            message = f"Java does not start, or refuses the settings. Received: {last_lines(log)}"
             if advice := meaning(STRANGER, message):
                 raise NotAuthenticatedError(f"{message} {advice}") from error
             raise ClusterError(message) from error
@@ -101,8 +101,3 @@ class _Settings:
 
     def getAll(self) -> list[tuple[str, str]]:
         return list(self._settings.items())
-
-
-def _end(log: IO[bytes]) -> str:
-    log.seek(0)
-    return log.read().decode(errors="replace").strip()[-LOG_BYTES:] or "no output"

@@ -22,7 +22,7 @@ from distkeras_grid.submission import yarn_sites
 from distkeras_grid.submission.applications import Application, check_id, state_line
 from distkeras_grid.tickets import Keytab, ticket_advice
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.network import open_session
+from distkeras_grid.webhdfs.network import open_session, root_cause
 
 if TYPE_CHECKING:
     import requests
@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 # Seconds to connect, and between two packets of an answer.
 TIMEOUTS = (5.0, 20.0)
-PIECE_BYTES = 1 << 16
 # How long an application may take to end after it was stopped, and how often YARN is asked.
 CANCEL_SECONDS = 30.0
 POLL_SECONDS = 0.5
@@ -128,20 +127,19 @@ class ResourceManager:
         containers = self._ask(path, dict[str, list[YarnContainer]]).get("container", [])
         return sorted(containers, key=lambda each: each.containerId)
 
-    def fetch(self, url: str, **query: str) -> Iterator[bytes]:
-        """Yield the content at an address of a node."""
-        with closing(self._get(url, query, stream=True)) as answer:
-            if answer.status_code != 200:
-                raise ClusterError(f"{url} answers with status {answer.status_code}.")
-            with _translated(url, self._keytab):
-                yield from answer.iter_content(PIECE_BYTES)
+    def fetch(self, url: str, **query: str) -> bytes:
+        """Return the content at an address of a node."""
+        answer = self._get(url, query, accept="*/*")
+        if answer.status_code != 200:
+            raise ClusterError(f"{url} answers with status {answer.status_code}.")
+        return answer.content
 
     def _ask(self, path: str, kind: type[T], put: dict[str, str] | None = None) -> T:
         """Ask one ResourceManager after the other, or tell it something; return the answer."""
         problems = []
         for url in self._address.urls:
             try:
-                answer = self._get(f"{url}{path}", {}, stream=False, put=put)
+                answer = self._get(f"{url}{path}", put=put)
                 return _decoded(answer, kind, self._keytab)
             except ApplicationNotFoundError:
                 raise
@@ -153,9 +151,14 @@ class ResourceManager:
         )
 
     def _get(
-        self, url: str, query: dict[str, str], *, stream: bool, put: dict[str, str] | None = None
+        self,
+        url: str,
+        query: dict[str, str] | None = None,
+        *,
+        accept: str = "application/json",
+        put: dict[str, str] | None = None,
     ) -> requests.Response:
-        headers = {"Accept": "*/*" if stream else "application/json"}
+        headers = {"Accept": accept}
         if put is not None:
             headers["Content-Type"] = "application/json"
         with _translated(url, self._keytab):
@@ -165,7 +168,6 @@ class ResourceManager:
                 params=query,
                 json=put,
                 timeout=TIMEOUTS,
-                stream=stream,
                 headers=headers,
             )
 
@@ -224,10 +226,7 @@ def _translated(url: str, keytab: Keytab | None) -> Iterator[None]:
     except requests.RequestException as error:
         if "SPNEGO" in type(error).__name__:
             raise _stranger(url, "no ticket", keytab) from error
-        cause: BaseException = error
-        while (following := cause.__cause__ or cause.__context__) is not None:
-            cause = following
-        raise ClusterError(f"{url} cannot be reached ({cause}).") from error
+        raise ClusterError(f"{url} cannot be reached ({root_cause(error)}).") from error
 
 
 def _stranger(url: str, why: str, keytab: Keytab | None) -> NotAuthenticatedError:

@@ -143,4 +143,4 @@ def hand_over(command: Sequence[str]) -> None:
 def last_lines(log: IO[bytes]) -> str:
     """Return the line of a log that says why it failed, and the last lines without stacks."""
     log.seek(0)
-    return cause_and_end(log.read().decode(errors="replace"), LAST_LINES)
+    return cause_and_end(log.read().decode(errors="replace"), LAST_LINES) or "no output"

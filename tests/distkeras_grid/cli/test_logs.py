@@ -21,7 +21,7 @@ class Source:
 
     def read(self, file, last=None):
         text = self.logs[file.container, file.node, file.name]
-        yield text if last is None else text[-last:]
+        return (text if last is None else text[-last:]).decode()
 
 
 SOURCE = Source(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.local_sets.tile_index import TileIndex
-from distkeras_grid.stores.parquet_footers import file_of, look_at
+from distkeras_grid.stores.parquet_footers import look_at
 from distkeras_grid.stores.tile_store import ParquetStore
 
 IMAGES, EACH, CLASSES = 6, 20, 3
@@ -49,8 +49,7 @@ def store_of(folder: Path, locations=(), encoding="raw", hashed=True):
     files = []
     for name in names:
         size = (folder / name).stat().st_size
-        told = look_at(str(folder), name, size, "image", hashed=hashed)
-        files.append(file_of(told, name, size))
+        files.append(look_at(str(folder), name, size, "image", hashed=hashed))
     runs = np.arange(IMAGES)
     return ParquetStore(
         TileIndex.of([EACH] * IMAGES, runs, runs % CLASSES, CLASSES),

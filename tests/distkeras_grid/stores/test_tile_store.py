@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,10 @@ from hypothesis import strategies as st
 
 from distkeras_grid.errors import SchemaError, StorageError
 from distkeras_grid.stores.parquet_footers import look_at
-from distkeras_grid.stores.tile_store import KnownBytes, leaf_of
+from distkeras_grid.stores.range_reader import RangeReader
+from distkeras_grid.stores.tile_store import leaf_of, part_of
 from tests.distkeras_grid.stores.servers import ftp_server, http_server
 from tests.distkeras_grid.stores.tables import EACH, IMAGES, store_of, write_tiles
-
-pytestmark = [pytest.mark.usefixtures("event_loops")]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_the_column_of_a_feature_is_found_or_refused(tmp_path):
 
 
 def test_bytes_that_are_not_known_are_refused():
-    known = KnownBytes({10: b"abcdef"}, 100)
+    known = RangeReader(partial(part_of, b"abcdef", 10), 100)
     known.seek(12)
     assert known.read(3) == b"cde"
     assert known.tell() == 15

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-
 import pytest
 
 from distkeras_grid.submission.container_logs import (
@@ -23,18 +20,18 @@ HEAD = b"Container: c on n\nLogAggregationType: AGGREGATED\n====\nLogType:stdout
         (
             HEAD + b"LogLength:4\nLogContents:\nab\n\n\nEnd of LogType:stdout\n***\n",
             None,
-            b"ab\n\n",
+            "ab\n\n",
         ),
-        (HEAD + b"LogLength:4\nLogContents:\nb\n\nEnd of LogType:stdout", 2, b"b\n"),
-        (HEAD + b"LogLength:2\nLogContents:\nabEnd of LogType:x.This log", 9, b"ab"),
+        (HEAD + b"LogLength:4\nLogContents:\nb\n\nEnd of LogType:stdout", 2, "b\n"),
+        (HEAD + b"LogLength:2\nLogContents:\nabEnd of LogType:x.This log", 9, "ab"),
         (HEAD + b"LogLength:26\nLogContents:\nLogLength:1\nLogContents:\n\nx", None, None),
-        (b"Can not find the logs\n", None, b""),
-        (HEAD + b"LogContents:\nno length\n", None, b""),
+        (b"Can not find the logs\n", None, ""),
+        (HEAD + b"LogContents:\nno length\n", None, ""),
     ],
 )
-def test_the_log_is_taken_by_its_length(told: bytes, last: int | None, log: bytes | None):
-    expected = b"LogLength:1\nLogContents:\n\nx"[:26] if log is None else log
-    assert b"".join(section(io.BytesIO(told), last)) == expected
+def test_the_log_is_taken_by_its_length(told: bytes, last: int | None, log: str | None):
+    expected = "LogLength:1\nLogContents:\n\nx"[:26] if log is None else log
+    assert section(told, last) == expected
 
 
 class Kept:
@@ -46,9 +43,9 @@ class Kept:
     def files(self) -> list[LogFile]:
         return [LogFile(c, "n", name, len(told)) for (c, name), told in self.logs.items()]
 
-    def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
+    def read(self, file: LogFile, last: int | None = None) -> str:
         told = self.logs[file.container, file.name]
-        yield told if last is None else told[-last:]
+        return (told if last is None else told[-last:]).decode()
 
 
 FIRST, SECOND = "container_17_0001_01_000001", "container_17_0001_02_000001"

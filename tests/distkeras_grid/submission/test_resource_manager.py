@@ -14,7 +14,7 @@ from distkeras_grid.errors import (
     ConfigurationError,
     NotAuthenticatedError,
 )
-from distkeras_grid.submission.container_logs import RunningLogs, outputs_of_driver, text_of
+from distkeras_grid.submission.container_logs import RunningLogs, outputs_of_driver
 from distkeras_grid.submission.resource_manager import ResourceManager
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import network
@@ -126,8 +126,8 @@ def test_the_logs_of_one_that_runs(page: str):
         assert [(each.name, each.size) for each in logs.files()] == [("stdout", 6), ("x", 0)]
         (written,) = outputs_of_driver(logs)
         assert written.container == MASTER
-        assert text_of(logs, written) == "a\nb\nc\n"
-        assert text_of(logs, written, 2) == "c\n"
+        assert logs.read(written) == "a\nb\nc\n"
+        assert logs.read(written, 2) == "c\n"
 
 
 @contextmanager
