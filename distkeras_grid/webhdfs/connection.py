@@ -2,13 +2,8 @@
 
 `hdfs` speaks WebHDFS: requests, redirects, the second NameNode. Here is what it lacks: a DataNode
 that has died is left out of the next try, a file replaces another in one step, a failure tells
-which host it was, and there are tries and deadlines.
-
-`hdfs-native` (0.14: Hadoop's RPC, in Rust) was tried in its place. It does not tell the checksum
-that HDFS keeps, so all that is sent, or there already, would have to be read back. A call to a
-NameNode that is silent or cannot be reached has no end, whatever timeouts are set, and Ctrl-C does
-not end it. And clusters that are open by HTTP alone (HttpFS, Knox) it does not reach.
-`fsspec`'s client has no timeouts, no second NameNode and no checksum; PyArrow's needs a JVM.
+which host it was, and there are tries and deadlines. `distkeras_grid/README.md` tells why no other
+library serves.
 """
 
 from __future__ import annotations
@@ -45,16 +40,16 @@ logging.getLogger("hdfs").addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """The status of a file or a directory on HDFS."""
+    """The status of a file or a directory on HDFS; of a local one path, kind and size alone."""
 
     path: str  # From the root
-    is_directory: bool
-    size: int  # Bytes; 0 for a directory
-    modified: float  # Seconds since 1970
-    permission: str  # Octal, such as ``"644"``
-    owner: str
-    group: str
-    opaque: bool  # Encrypted or erasure-coded: its checksum is not that of its bytes
+    is_directory: bool = False
+    size: int = 0  # Bytes; 0 for a directory
+    modified: float = 0.0  # Seconds since 1970
+    permission: str = ""  # Octal, such as ``"644"``
+    owner: str = ""
+    group: str = ""
+    opaque: bool = False  # Encrypted or erasure-coded: its checksum is not that of its bytes
 
     @property
     def name(self) -> str:

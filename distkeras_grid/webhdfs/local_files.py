@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem, is_hidden
+from distkeras_grid.webhdfs.connection import FileStatus
+from distkeras_grid.webhdfs.transfer_plan import TransferItem, is_hidden
 
 PIECE_BYTES = 1 << 20
 
@@ -49,7 +50,7 @@ def walk(source: str, target: str, above: tuple[str, ...] = ()) -> Iterator[Tran
             yield from walk(os.path.join(source, name), below, (*above, real))
 
 
-def find_existing(directories: Iterable[str]) -> dict[str, ExistingEntry]:
+def find_existing(directories: Iterable[str]) -> dict[str, FileStatus]:
     """Return the directories that exist and their entries, by path."""
     present = {}
     for path in directories:
@@ -58,7 +59,7 @@ def find_existing(directories: Iterable[str]) -> dict[str, ExistingEntry]:
             for each in (path, *(os.path.join(path, name) for name in names)):
                 if os.path.lexists(each):
                     size = os.path.getsize(each) if os.path.isfile(each) else 0
-                    present[each] = ExistingEntry(size, os.path.isdir(each))
+                    present[each] = FileStatus(each, os.path.isdir(each), size)
     return present
 
 

@@ -23,7 +23,6 @@ from distkeras_grid.webhdfs.connection import (
     WebHdfsConnection,
 )
 from distkeras_grid.webhdfs.transfer_plan import (
-    ExistingEntry,
     TransferItem,
     check,
     check_names,
@@ -266,7 +265,7 @@ def check_threads(threads: int) -> None:
 
 def prepare(
     items: Sequence[TransferItem],
-    present: Mapping[str, ExistingEntry],
+    present: Mapping[str, FileStatus],
     make_directory: Callable[[str], None],
     delete: Callable[[str], None],
 ) -> list[TransferItem]:

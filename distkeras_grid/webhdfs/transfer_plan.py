@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError, OutputExistsError, StorageError
+from distkeras_grid.webhdfs.connection import FileStatus
 
 SHOWN = 5  # names in a message
 # The name of a file while it is written, with digests of its own name and of the run. Spark and
@@ -33,15 +34,6 @@ class TransferItem:
         return self.target if self.is_directory else posixpath.dirname(self.target)
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingEntry:
-    """A file or a directory that is there already."""
-
-    size: int = 0  # Bytes; 0 for a directory
-    is_directory: bool = False
-    opaque: bool = False  # Whether the checksum that HDFS keeps of it says nothing about its bytes
-
-
 def transfer_root(
     source: str, target: str, *, is_directory: bool, inside: bool, may_rename: bool
 ) -> str:
@@ -63,7 +55,7 @@ def transfer_root(
     return posixpath.join(target, posixpath.basename(source.rstrip("/")))
 
 
-def check(items: Sequence[TransferItem], present: Mapping[str, ExistingEntry]) -> None:
+def check(items: Sequence[TransferItem], present: Mapping[str, FileStatus]) -> None:
     """Refuse a transfer that cannot succeed, before any work."""
     sources: dict[str, str] = {}
     for item in items:

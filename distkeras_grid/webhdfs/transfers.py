@@ -18,15 +18,9 @@ from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageE
 from distkeras_grid.progress import Reporter, Status, clock_time, format_bytes
 from distkeras_grid.webhdfs import local_files
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
-from distkeras_grid.webhdfs.connection import WebHdfsConnection
-from distkeras_grid.webhdfs.transfer_plan import (
-    SHOWN,
-    ExistingEntry,
-    TransferItem,
-    hidden_name,
-    is_hidden,
-)
+from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
+from distkeras_grid.webhdfs.connection import FileStatus, WebHdfsConnection
+from distkeras_grid.webhdfs.transfer_plan import SHOWN, TransferItem, hidden_name, is_hidden
 
 # Failures with no success between them, after which the rest is not tried.
 GIVE_UP = 20
@@ -111,7 +105,7 @@ class Transfer:
     `present`: what exists in the directories of the targets, by path.
     """
 
-    present: Mapping[str, ExistingEntry]
+    present: Mapping[str, FileStatus]
     overwrite: bool
     stopped: threading.Event
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -121,10 +115,6 @@ class Transfer:
     def upload(self, connection: WebHdfsConnection, item: TransferItem, meter: Meter) -> bool:
         """Copy a file to HDFS; return False if it is there already."""
 
-        def is_same(there: ExistingEntry) -> bool:
-            stored = None if there.opaque else connection.checksum(item.target)
-            return self._compare(connection, item.source, item.target, stored, meter)
-
         def attempt() -> FileDigest:
             meter.reset()
             digest = FileDigest(self.layout)
@@ -132,20 +122,28 @@ class Transfer:
                 connection.write(hidden, self._counted(pieces, digest, meter))
             return digest
 
+        def has_arrived(path: str) -> bool:
+            there = connection.status(path)
+            if there is None or there.is_directory or there.size != sent.size:
+                return False
+            return self._is_same(connection, item.source, there, sent)
+
+        def is_same(there: FileStatus) -> bool:
+            return self._is_same(connection, item.source, there, meter=meter)
+
         if self._is_there(item, is_same, meter):
             return False
         with self._hidden(item, connection.delete) as hidden:
             sent = connection.again("write", item.target, attempt)
-            arrived = connection.status(hidden)
-            _check_size(item, sent.size, arrived.size if arrived else 0)
-            if not self._holds(connection, item.source, hidden, sent):
+            _check_size(item, sent.size)
+            if not has_arrived(hidden):
                 raise _differs(item)
             try:
                 connection.rename(hidden, item.target, overwrite=self.overwrite)
             except (PathNotFoundError, OutputExistsError) as error:
                 # A rename whose answer is lost is asked for again, and refused then: the hidden
                 # file is gone, the target is there. So what is at the target counts.
-                if self._holds(connection, item.source, item.target, sent):
+                if has_arrived(item.target):
                     connection.delete(hidden)
                 elif isinstance(error, OutputExistsError):
                     raise
@@ -158,10 +156,10 @@ class Transfer:
 
     def download(self, connection: WebHdfsConnection, item: TransferItem, meter: Meter) -> bool:
         """Copy a file from HDFS; return False if it is here already."""
-        stored = None if item.opaque else connection.checksum(item.source)
+        remote = FileStatus(item.source, size=item.size, opaque=item.opaque)
 
-        def is_same(_: ExistingEntry) -> bool:
-            return self._compare(connection, item.target, item.source, stored, meter)
+        def is_same(_: FileStatus) -> bool:
+            return self._is_same(connection, item.target, remote, meter=meter)
 
         def attempt() -> FileDigest:
             meter.reset()
@@ -177,9 +175,10 @@ class Transfer:
 
         if self._is_there(item, is_same, meter):
             return False
+        stored = None if item.opaque else connection.checksum(item.source)
         with self._hidden(item, local_files.delete) as hidden:
             arrived = connection.again("read", item.source, attempt)
-            _check_size(item, arrived.size, arrived.size)
+            _check_size(item, arrived.size)
             if stored and stored.digest != arrived.digest():
                 raise _differs(item)
             with local_files.translated("rename to", item.target):
@@ -187,7 +186,7 @@ class Transfer:
         return True
 
     def _is_there(
-        self, item: TransferItem, is_same: Callable[[ExistingEntry], bool], meter: Meter
+        self, item: TransferItem, is_same: Callable[[FileStatus], bool], meter: Meter
     ) -> bool:
         """Tell whether the target has the same content; refuse to replace another one unasked."""
         there = self.present.get(item.target)
@@ -214,44 +213,38 @@ class Transfer:
                 error.add_note(f"{hidden} may stay behind until the same is sent again ({second}).")
             raise
 
-    def _holds(
-        self, connection: WebHdfsConnection, local: str, remote: str, sent: FileDigest
-    ) -> bool:
-        """Tell whether a file on HDFS has the bytes that were sent."""
-        there = connection.status(remote)
-        if there is None or there.is_directory or there.size != sent.size:
-            return False
-        stored = None if there.opaque else connection.checksum(remote)
-        if stored and stored.layout == sent.layout.of(sent.size):
-            return stored.digest == sent.digest()
-        if stored and stored.layout.bytes_per_crc:
-            blocks = stored.layout.block_bytes or self.layout.block_bytes
-            self.layout = replace(stored.layout, block_bytes=blocks)
-        return self._compare(connection, local, remote, stored)
-
-    def _compare(
+    def _is_same(
         self,
         connection: WebHdfsConnection,
         local: str,
-        remote: str,
-        stored: FileChecksum | None,
+        remote: FileStatus,
+        sent: FileDigest | None = None,
         meter: Meter | None = None,
     ) -> bool:
-        """Tell whether a file here and one on HDFS have the same bytes, by reading them."""
-        layout = stored.layout if stored else self.layout
+        """Tell whether a file here and one on HDFS have the same bytes.
 
-        def digest_of(file: AbstractContextManager[Iterator[bytes]], meter: Meter | None) -> bytes:
-            digest = FileDigest(layout)
+        `sent`: what has just been read of the file here, which need not be read again.
+        """
+        stored = None if remote.opaque else connection.checksum(remote.path)
+        if sent and stored:
+            if stored.layout == sent.layout.of(sent.size):
+                return stored.digest == sent.digest()
+            if stored.layout.bytes_per_crc:
+                blocks = stored.layout.block_bytes or self.layout.block_bytes
+                self.layout = replace(stored.layout, block_bytes=blocks)
+
+        def digest(file: AbstractContextManager[Iterator[bytes]], meter: Meter | None) -> bytes:
+            digest = FileDigest(stored.layout if stored else self.layout)
             with file as pieces:
                 for _ in self._counted(pieces, digest, meter):
                     pass
             return digest.digest()
 
-        here = digest_of(local_files.pieces(local), meter)
+        here = digest(local_files.pieces(local), meter)
         if stored:
             return here == stored.digest
         return here == connection.again(
-            "read", remote, lambda: digest_of(connection.pieces(remote), None)
+            "read", remote.path, lambda: digest(connection.pieces(remote.path), None)
         )
 
     def _counted(
@@ -267,11 +260,11 @@ class Transfer:
             yield piece
 
 
-def _check_size(item: TransferItem, read: int, arrived: int) -> None:
-    if not item.size == read == arrived:
+def _check_size(item: TransferItem, read: int) -> None:
+    if item.size != read:
         raise StorageError(
-            f"{item.source} changed while it was read: {item.size:,} bytes were found, {read:,} "
-            f"read and {arrived:,} have arrived. If nobody writes to it, try again."
+            f"{item.source} changed while it was read: {item.size:,} bytes were found and {read:,} "
+            "read. If nobody writes to it, try again."
         )
 
 
@@ -293,7 +286,7 @@ def walk(connection: WebHdfsConnection, source: str, target: str) -> Iterator[Tr
 
 def find_existing(
     connection: WebHdfsConnection, directories: Iterable[str]
-) -> dict[str, ExistingEntry]:
+) -> dict[str, FileStatus]:
     """Return the directories on HDFS that exist and their entries, by path."""
     present = {}
     for directory in sorted(directories):
@@ -301,9 +294,9 @@ def find_existing(
             entries = connection.list_directory(directory)
         except PathNotFoundError:
             continue
-        present[directory] = ExistingEntry(is_directory=True)
-        for each in entries:  # of a file it is itself
-            present[each.path] = ExistingEntry(each.size, each.is_directory, each.opaque)
+        # The listing of a file is the file itself.
+        present[directory] = FileStatus(directory, is_directory=True)
+        present |= {each.path: each for each in entries}
     return present
 
 

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +23,9 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
-from distkeras_grid.webhdfs import connection
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
-from distkeras_grid.webhdfs.connection import FileStatus, WebHdfsConnection
+from distkeras_grid.webhdfs.checksums import FileDigest
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.operations import download, list_directory, upload
 from distkeras_grid.webhdfs.transfer_plan import hidden_name, is_hidden
 from distkeras_grid.webhdfs.transfers import TransferResult
@@ -113,28 +111,6 @@ def test_folders_arrive_byte_by_byte_and_come_back(
     assert counts(download(f"{folder}/images/", tmp_path / "back/images", url=url)) == (0, 7)
 
 
-def test_the_library_that_wrote_a_file_reads_the_same(
-    url: str, client: InsecureClient, folder: str, images: Path
-) -> None:
-    upload(images / "large", folder, url=url)
-    with client.read(f"{folder}/large") as reader:
-        assert reader.read() == (images / "large").read_bytes()
-    assert client.status(f"{folder}/large")["replication"] == 2
-
-
-def test_a_single_file_may_get_a_new_name(
-    url: str, client: InsecureClient, folder: str, tmp_path: Path
-) -> None:
-    (tmp_path / "a.tif").write_bytes(b"1")
-    upload(tmp_path / "a.tif", f"{folder}/b.tif", url=url)
-    upload(tmp_path / "a.tif", f"{folder}/new/", url=url)
-    upload(tmp_path / "a.tif", folder, url=url)
-    assert names(client, folder) == ["/a.tif", "/b.tif", "/new/a.tif"]
-    download(f"{folder}/b.tif", tmp_path / "c.tif", url=url)
-    download(f"{folder}/b.tif", f"{tmp_path}/d/", url=url)
-    assert (tmp_path / "c.tif").read_bytes() == (tmp_path / "d" / "b.tif").read_bytes() == b"1"
-
-
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, MEGABYTE, 2 * MEGABYTE, 5 * MEGABYTE + 9])
 def test_the_checksum_is_computed_as_hdfs_does_for_any_number_of_blocks(
     url: str, client: InsecureClient, folder: str, tmp_path: Path, size: int
@@ -153,44 +129,6 @@ def test_the_checksum_is_computed_as_hdfs_does_for_any_number_of_blocks(
     assert counts(upload(tmp_path / "file", folder, url=url)) == (0, 1)
     (tmp_path / "back").mkdir()
     assert counts(download(f"{folder}/file", tmp_path / "back", url=url)) == (1, 0)
-
-
-@pytest.mark.parametrize("told", ["another layout", "no checksum", "opaque"])
-def test_other_checksums_and_none_at_all_are_met_by_another_reading(
-    url: str,
-    client: InsecureClient,
-    folder: str,
-    images: Path,
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    # The real daemons have one layout, no encryption and no erasure coding.
-    status: Callable[..., FileStatus] = connection._file_status
-
-    def other(self: WebHdfsConnection, path: str) -> FileChecksum | None:
-        if told == "no checksum":
-            return None
-        digest = FileDigest(ChecksumLayout("CRC32", 4096))
-        with client.read(path) as reader:
-            digest.update(reader.read())
-        return FileChecksum(digest.layout, digest.digest())
-
-    def opaque(path: str, answer: object) -> FileStatus:
-        return replace(status(path, answer), opaque=True)
-
-    if told == "opaque":
-        monkeypatch.setattr(connection, "_file_status", opaque)
-        monkeypatch.setattr(
-            WebHdfsConnection, "checksum", lambda *_: pytest.fail("its checksum is asked")
-        )
-    else:
-        monkeypatch.setattr(WebHdfsConnection, "checksum", other)
-    assert counts(upload(f"{images}/", folder, url=url)) == (7, 0)
-    assert counts(upload(f"{images}/", folder, url=url)) == (0, 7)
-    assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (7, 0)
-    assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (0, 7)
-    assert same(images, tmp_path / "back")
 
 
 def test_a_killed_upload_goes_on_where_it_ended(
@@ -389,10 +327,6 @@ def test_what_is_no_path_or_no_webhdfs_is_one_line(
         assert time.monotonic() - began < 5
 
 
-def test_the_first_of_two_namenodes_may_be_dead(url: str, folder: str) -> None:
-    assert list_directory(folder, url=f"http://localhost:1;{url}") == []
-
-
 def test_the_commands_find_the_sandbox_by_its_configuration(
     folder: str, grid: Grid, images: Path, tmp_path: Path
 ) -> None:
@@ -421,20 +355,6 @@ def test_the_commands_find_the_sandbox_by_its_configuration(
     assert refused.stderr.count("\n") == 1
 
 
-def test_safe_mode_is_said_and_reading_goes_on(
-    url: str, folder: str, images: Path, grid: Grid, hadoop_jars: list[str], tmp_path: Path
-) -> None:
-    upload(images / "large", folder, url=url)
-    safe_mode(grid, hadoop_jars, "enter")
-    try:
-        with pytest.raises(StorageError, match="safe mode"):
-            upload(images / "zero", folder, url=url)
-        assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (1, 0)
-    finally:
-        safe_mode(grid, hadoop_jars, "leave")
-    assert counts(upload(images / "zero", folder, url=url)) == (1, 0)
-
-
 def whole(client: InsecureClient, path: str) -> list[str]:
     """Names of the files that are there under their own name."""
     found = client.status(path, strict=False)
@@ -454,10 +374,3 @@ def quota(client: InsecureClient, path: str, **options: int) -> None:
         f"{client.url}/webhdfs/v1{path}", params={"op": "SETQUOTA", **options}, timeout=30
     )
     assert answer.ok, answer.text
-
-
-def safe_mode(grid: Grid, jars: list[str], change: str) -> None:
-    path = os.pathsep.join([grid.environment()["HADOOP_CONF_DIR"], *jars])
-    admin = "org.apache.hadoop.hdfs.tools.DFSAdmin"
-    done = grid.run("java", "-XX:TieredStopAtLevel=1", "-cp", path, admin, "-safemode", change)
-    assert done.returncode == 0, done.stderr

@@ -265,10 +265,10 @@ def dumps(**answer: object) -> bytes:
     return json.dumps(answer).encode()
 
 
-def checksum(content: bytes) -> dict[str, object]:
-    digest = FileDigest(LAYOUT)
+def checksum(content: bytes, layout: ChecksumLayout = LAYOUT) -> dict[str, object]:
+    digest = FileDigest(layout)
     digest.update(content)
-    told = (512).to_bytes(4, "big") + bytes(8) + digest.digest()
+    told = layout.bytes_per_crc.to_bytes(4, "big") + bytes(8) + digest.digest()
     return {"algorithm": "MD5-of-0MD5-of-512CRC32C", "bytes": told.hex(), "length": 28}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from distkeras_grid.errors import (
-    ConfigurationError,
     NoSpaceError,
     OutputExistsError,
     PathNotFoundError,
@@ -229,9 +227,3 @@ def test_each_operation_does_what_it_says(hdfs: Loopback) -> None:
     hdfs.files[name] = b"4"
     with pytest.raises(StorageError, match="was refused"):
         connection.rename(name, "/raw/b", overwrite=True)
-
-
-def test_kerberos_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "requests_gssapi", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'distkeras_grid\[kerberos\]'"):
-        WebHdfsConnection(Address(("http://localhost:1",), "ada", kerberos=True))

@@ -6,7 +6,6 @@ from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundE
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.failures import (
     PAUSES,
-    AttemptFailure,
     HttpError,
     Unreachable,
     explain,
@@ -89,20 +88,6 @@ def test_a_connection_that_is_not_made_names_its_end(url: str, trouble: str, tol
     error = explain("read", "/x", failure, namenodes=NAMENODES)
     assert told in str(error)
     assert "\n" not in str(error)
-
-
-@pytest.mark.parametrize(
-    ("failure", "told"),
-    [
-        (HttpError(NAMENODES[0], "<html>", None, 401), "kinit"),
-        (HttpError(NAMENODES[0], "<html>", None, 404), "not WebHDFS"),
-        (Unreachable(NAMENODES[0], "", "refused"), "refuses"),
-    ],
-)
-def test_every_failure_is_explained(failure: AttemptFailure, told: str) -> None:
-    error = explain("read", "/x", failure, namenodes=NAMENODES, kerberos=False)
-    assert not isinstance(error, AttemptFailure)
-    assert told in str(error)
 
 
 def test_who_asks_is_told_what_to_do() -> None:

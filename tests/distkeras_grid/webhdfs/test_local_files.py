@@ -7,8 +7,9 @@ import pytest
 
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.webhdfs import local_files
+from distkeras_grid.webhdfs.connection import FileStatus
 from distkeras_grid.webhdfs.local_files import translated
-from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem, hidden_name
+from distkeras_grid.webhdfs.transfer_plan import TransferItem, hidden_name
 
 
 def test_a_folder_is_scanned_in_order_with_links_and_without_what_is_half_there(
@@ -53,9 +54,9 @@ def test_what_is_here_is_looked_at_one_level_deep(tmp_path: Path) -> None:
     assert local_files.find_existing(
         [str(tmp_path), f"{tmp_path}/file", f"{tmp_path}/nothing"]
     ) == {
-        str(tmp_path): ExistingEntry(is_directory=True),
-        f"{tmp_path}/folder": ExistingEntry(is_directory=True),
-        f"{tmp_path}/file": ExistingEntry(3),
+        str(tmp_path): FileStatus(str(tmp_path), is_directory=True),
+        f"{tmp_path}/folder": FileStatus(f"{tmp_path}/folder", is_directory=True),
+        f"{tmp_path}/file": FileStatus(f"{tmp_path}/file", size=3),
     }
 
 

@@ -9,8 +9,8 @@ from distkeras_grid.errors import (
     OutputExistsError,
     StorageError,
 )
+from distkeras_grid.webhdfs.connection import FileStatus
 from distkeras_grid.webhdfs.transfer_plan import (
-    ExistingEntry,
     TransferItem,
     check,
     check_names,
@@ -20,7 +20,7 @@ from distkeras_grid.webhdfs.transfer_plan import (
     transfer_root,
 )
 
-FOLDER = ExistingEntry(is_directory=True)
+FOLDER = FileStatus("/raw/x", is_directory=True)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_two_sources_of_one_target_are_refused() -> None:
         (TransferItem("x", "/raw/x"), FOLDER, "/raw/x is a folder, so x cannot become"),
         (
             TransferItem("x", "/raw/x", is_directory=True),
-            ExistingEntry(1),
+            FileStatus("/raw/x", size=1),
             "/raw/x is a file, so x cannot become",
         ),
     ],
 )
 def test_a_file_and_a_folder_of_one_name_are_refused(
-    item: TransferItem, there: ExistingEntry, told: str
+    item: TransferItem, there: FileStatus, told: str
 ) -> None:
     with pytest.raises(OutputExistsError, match=told):
         check([item], {"/raw/x": there})
@@ -68,7 +68,7 @@ def test_a_file_and_a_folder_of_one_name_are_refused(
 
 def test_nothing_is_put_below_a_file() -> None:
     with pytest.raises(OutputExistsError, match="/raw/x is a file, so y cannot become /raw/x/y"):
-        check([TransferItem("y", "/raw/x/y")], {"/raw/x": ExistingEntry(1)})
+        check([TransferItem("y", "/raw/x/y")], {"/raw/x": FileStatus("/raw/x", size=1)})
 
 
 def test_names_that_hdfs_does_not_take() -> None:

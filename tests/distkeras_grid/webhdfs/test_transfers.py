@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.webhdfs.checksums import ChecksumLayout
 from distkeras_grid.webhdfs.operations import download, upload
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback
 
@@ -140,16 +143,35 @@ def test_a_file_that_shrinks_never_appears(
         return answer(self, operation, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loopback.Handler, "answer", shrink)
-    with pytest.raises(StorageError, match="768,000 bytes were found, 5 read and 5 have arrived"):
+    with pytest.raises(StorageError, match="768,000 bytes were found and 5 read"):
         upload(local, "/raw/", url=hdfs.url)
     assert hdfs.files == {}
 
 
-@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"algorithm": "COMPOSITE-CRC32C", "bytes": "00" * 4},
+        {"algorithm": "MD5-of-0MD5-of-4096CRC32", "layout": ChecksumLayout("CRC32", 4096, 0)},
+        None,
+    ],
+    ids=["default", "unknown algorithm", "another layout", "opaque"],
+)
 def test_what_differs_is_replaced_on_demand_only(
-    hdfs: Loopback, local: Path, tmp_path: Path, opaque: bool
+    hdfs: Loopback,
+    local: Path,
+    tmp_path: Path,
+    told: dict[str, Any] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hdfs.opaque = opaque
+    """Whatever checksum HDFS keeps of it: an unknown one, or none, is replaced by a reading."""
+    from tests.distkeras_grid.webhdfs import loopback
+
+    hdfs.opaque = told is None
+    known = {"layout": loopback.LAYOUT, **(told or {})}
+    checksum = partial(loopback.checksum, layout=known.pop("layout"))
+    monkeypatch.setattr(loopback, "checksum", lambda content: checksum(content) | known)
     hdfs.directories.add("/raw")
     hdfs.files[f"/raw/{NAME}"] = CONTENT[::-1]
     with pytest.raises(OutputExistsError):
@@ -158,11 +180,15 @@ def test_what_differs_is_replaced_on_demand_only(
         download(f"/raw/{NAME}", tmp_path, url=hdfs.url)
     assert hdfs.files == {f"/raw/{NAME}": CONTENT[::-1]}
     assert local.read_bytes() == CONTENT
-    upload(local, "/raw", url=hdfs.url, overwrite=True)
+    assert upload(local, "/raw", url=hdfs.url, overwrite=True).files == 1
     assert only_whole(hdfs)
+    assert upload(local, "/raw", url=hdfs.url).same_files == 1
     local.write_bytes(b"x")
-    download(f"/raw/{NAME}", tmp_path, url=hdfs.url, overwrite=True)
+    assert download(f"/raw/{NAME}", tmp_path, url=hdfs.url, overwrite=True).files == 1
     assert local.read_bytes() == CONTENT
+    assert download(f"/raw/{NAME}", tmp_path, url=hdfs.url).same_files == 1
+    # The checksum of an opaque file is of other bytes than its own.
+    assert ("GETFILECHECKSUM" in hdfs.asked) == (told is not None)
 
 
 def test_a_refusal_leaves_nothing_and_has_its_class(hdfs: Loopback, local: Path) -> None:
