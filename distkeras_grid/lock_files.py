@@ -4,67 +4,32 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
 from distkeras_grid.errors import StorageError
 
-# Each further try means that somebody has just deleted the file: one is rare enough.
-_TRIES = 20
 
-
-def lock_file(path: str | Path, before: Callable[[], object] = lambda: None) -> FileIO | None:
-    """Open a file and lock it until it is closed; make it where it is missing.
-
-    A lock counts only where the path still leads to the locked file. Otherwise two processes would
-    hold it: the one that had opened a file before it was deleted, and the one that has made it
-    anew. So whoever holds the lock may delete the file.
-    """
-    for _ in range(_TRIES):
-        before()
-        file = open_lock_file(path)
-        try:
-            is_locked = _lock(file, path)
-            if is_locked and _leads_to(path, file):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()
-        if not is_locked:
-            return None
-    raise StorageError(
-        f"The lock file {path} was deleted {_TRIES} times while it was locked. Give another file, "
-        "or find out who deletes it."
-    )
-
-
-def _lock(file: FileIO, path: str | Path) -> bool:
-    """Lock an open file; return False if it is locked already."""
+def lock_file(path: str | Path) -> FileIO | None:
+    """Open a file, made where it is missing, and lock it until it is closed; None if it is held."""
     import fcntl
 
+    file = _open(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        file.close()
+        return None
     except OSError as error:
+        file.close()
         # Some network file systems have no locks.
         raise StorageError(
             f"The lock file {path} cannot be locked: {error.strerror}. Give a file on a local disk."
         ) from error
-    return True
+    return file
 
 
-def _leads_to(path: str | Path, file: FileIO) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
-
-
-def open_lock_file(path: str | Path) -> FileIO:
-    """Open a file for a lock; make it where it is missing."""
+def _open(path: str | Path) -> FileIO:
     try:
         # A link may name a file of somebody else's choice, a pipe or a device would block.
         descriptor = os.open(

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -145,9 +144,12 @@ class Sandbox:
         try:
             return SandboxState.from_json(self.layout.state.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise SandboxError(
-                f"There is no sandbox in {self.layout.root}. Start one: {self.command('start')}."
-            ) from error
+            raise self._none() from error
+
+    def _none(self) -> SandboxError:
+        return SandboxError(
+            f"There is no sandbox in {self.layout.root}. Start one: {self.command('start')}."
+        )
 
     @property
     def hdfs(self) -> str:
@@ -261,8 +263,11 @@ class Sandbox:
 
         `new`: make the folder where it is missing. Otherwise there must be a sandbox in it.
         """
-        make = partial(self.layout.root.mkdir, parents=True, exist_ok=True)
-        file = lock_file(self.layout.lock, make if new else lambda: self.state)
+        if new:
+            self.layout.root.mkdir(parents=True, exist_ok=True)
+        elif not self.layout.state.exists():
+            raise self._none()
+        file = lock_file(self.layout.lock)
         if file is None:
             raise BusyError(
                 f"Another command starts or stops the sandbox in {self.layout.root}. Wait until it "

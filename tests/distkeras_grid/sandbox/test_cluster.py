@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from distkeras_grid.errors import BusyError, SandboxError, StorageError
-from distkeras_grid.lock_files import open_lock_file
 from distkeras_grid.sandbox import cluster, configuration
 from distkeras_grid.sandbox.cluster import Sandbox, SandboxState, can_bind, free_ports
 from distkeras_grid.sandbox.configuration import Ports
@@ -192,67 +189,6 @@ def test_what_is_not_of_the_sandbox_is_not_deleted(sandbox: Sandbox) -> None:
     assert list(sandbox.layout.root.iterdir()) == [thesis]
     with pytest.raises(SandboxError):
         sandbox.delete()
-
-
-@pytest.fixture
-def deleted_meanwhile(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sandbox is deleted when the next command has opened its lock, and not locked it yet."""
-
-    def late(file: Any, operation: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        sandbox.delete()
-        lock(file, operation)
-
-    lock = fcntl.flock
-    monkeypatch.setattr(fcntl, "flock", late)
-
-
-@pytest.mark.usefixtures("deleted_meanwhile")
-def test_the_lock_of_a_sandbox_that_is_deleted_is_held_by_one(sandbox: Sandbox) -> None:
-    """One that waited held the deleted file, and the next one the file that it had made anew."""
-    (sandbox.layout.root / "thesis.txt").touch()
-    with Sandbox(sandbox.layout.root)._alone(new=True), pytest.raises(BusyError):
-        Sandbox(sandbox.layout.root)._alone(new=True).__enter__()
-
-
-@pytest.mark.usefixtures("deleted_meanwhile")
-@pytest.mark.parametrize(("verb", "others"), [("stop", True), ("delete", False)])
-def test_what_is_deleted_meanwhile_is_no_sandbox(sandbox: Sandbox, verb: str, others: bool) -> None:
-    if others:
-        (sandbox.layout.root / "thesis.txt").touch()
-    with pytest.raises(SandboxError, match="There is no sandbox"):
-        getattr(Sandbox(sandbox.layout.root), verb)()
-    assert sandbox.layout.root.exists() == others
-    assert not sandbox.layout.lock.exists()
-
-
-@pytest.mark.usefixtures("deleted_meanwhile")
-def test_a_start_makes_the_folder_anew_that_was_deleted_meanwhile(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "daemon_class_path", list)
-    monkeypatch.setattr(Sandbox, "_start_all", lambda *_: None)
-    Sandbox(sandbox.layout.root, memory_mb=1024).start()
-    assert sandbox.layout.state.exists()
-
-
-def test_a_delete_holds_the_lock_until_nothing_is_left(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The folder that it removed was that of the next start."""
-
-    def remove(folder: Path) -> None:
-        assert not sandbox.layout.lock.exists()
-        # Somebody who has opened the lock before.
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        rmdir(folder)
-
-    rmdir = Path.rmdir
-    monkeypatch.setattr(Path, "rmdir", remove)
-    with open_lock_file(sandbox.layout.lock) as waiting:
-        sandbox.delete()
-    assert not sandbox.layout.root.exists()
 
 
 @pytest.mark.parametrize(
