@@ -5,7 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def atomic_file(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target`; the file written there gets the name of `target` in one step.
+
+    The folder is made where it is missing. An error leaves nothing in it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        partial = Path(scratch, target.name)
+        yield partial
+        replace(partial, target)
 
 
 def replace(source: str | Path, target: str | Path) -> None:

