@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,22 +84,19 @@ def wait_for(found: Any, process: subprocess.Popen[str]) -> Any:
     return answer
 
 
-@pytest.mark.promise(
-    "driver: killed in YARN's container, `spark.yarn.maxAppAttempts=2`",
-    "YARN starts another one, which goes on from the checkpoint; exact.",
-)
-def test_a_killed_application_master_is_started_again_and_every_row_counts_once_an_epoch(
-    grid: Grid, files: InsecureClient, rows: str, project: Path, tmp_path: Path
-) -> None:
-    checkpoints = f"{ROOT}/checkpoints"
+def train_and_kill(
+    grid: Grid, project: Path, begun: Callable[[], object], *flags: str
+) -> tuple[str, str]:
+    """Submit a training with two attempts, and kill the first driver once something is there.
+
+    Return the application's id and what the command wrote to standard error.
+    """
     command = (
         *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
         *("--conf", "spark.yarn.maxAppAttempts=2"),
         *("--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
-        *("train", "--data", rows, "--model", "counting_net:build", "--features", "x"),
-        *("--trainer", "DOWNPOUR", "--workers", "2", "--batch-size", str(BATCH)),
-        *("--set", "communication_window=2", "--epochs", str(EPOCHS), "--output", f"{ROOT}/run"),
-        *("--checkpoint-dir", checkpoints, "--checkpoint-every", "1"),
+        *("train", "--features", "x", "--trainer", "DOWNPOUR", "--workers", "2"),
+        *("--batch-size", str(BATCH), "--set", "communication_window=2", *flags),
     )
     with subprocess.Popen(
         command,
@@ -111,29 +109,51 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
             assert process.stdout is not None
             identifier = process.stdout.readline().strip()
             assert re.fullmatch(r"application_\d+_\d+", identifier), process.communicate()
-            wait_for(lambda: samples_kept(files, checkpoints), process)
+            wait_for(begun, process)
             (master,) = masters(identifier)
             os.kill(master, signal.SIGKILL)
             _, err = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
     assert process.returncode == 0, err
+    assert not masters(identifier)
+    return identifier, err
+
+
+def read(files: InsecureClient, path: str) -> Any:
+    with files.read(path) as reader:
+        return json.loads(reader.read())
+
+
+@pytest.mark.promise(
+    "driver: killed in YARN's container, `spark.yarn.maxAppAttempts=2`",
+    "YARN starts another one, which goes on from the checkpoint; exact.",
+)
+def test_a_killed_application_master_is_started_again_and_every_row_counts_once_an_epoch(
+    grid: Grid, files: InsecureClient, rows: str, project: Path, tmp_path: Path
+) -> None:
+    checkpoints = f"{ROOT}/checkpoints"
+    identifier, err = train_and_kill(
+        grid,
+        project,
+        lambda: samples_kept(files, checkpoints),
+        *("--data", rows, "--model", "counting_net:build", "--epochs", str(EPOCHS)),
+        *("--output", f"{ROOT}/run", "--checkpoint-dir", checkpoints, "--checkpoint-every", "1"),
+    )
     assert "FAILED" not in err
-    files.download(f"{ROOT}/run", str(tmp_path))
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    run = read(files, f"{ROOT}/run/run.json")
     assert run["samples"] == ROWS * EPOCHS
     (resumed,) = run["resumed"]
     assert resumed["restarted"] == "driver"
     assert 0 < resumed["samples"] < ROWS * EPOCHS
-    with files.read(f"{checkpoints}/generation-00000002.json") as reader:
-        generation = json.loads(reader.read())
+    generation = read(files, f"{checkpoints}/generation-00000002.json")
     assert generation["number"] == 2
     assert generation["driver"] == {"application": identifier, "attempt": 2}
     import keras
 
-    model = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    files.download(f"{ROOT}/run/model.keras", str(tmp_path / "model.keras"))
+    model = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
-    assert not masters(identifier)
 
 
 @pytest.mark.promise(
@@ -144,38 +164,16 @@ def test_an_application_master_that_dies_after_its_output_is_whole_has_succeeded
     grid: Grid, files: InsecureClient, rows: str, project: Path
 ) -> None:
     output, checkpoints = f"{ROOT}/whole", f"{ROOT}/whole-checkpoints"
-    command = (
-        *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
-        *("--conf", "spark.yarn.maxAppAttempts=2"),
-        *("--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
+    identifier, _ = train_and_kill(
+        grid,
+        project,
+        lambda: files.status(f"{output}/run.json", strict=False),
+        *("--data", rows, "--model", "counting_net:build_and_linger", "--epochs", "2"),
         # The scheme, so that a check before Spark could find the output, too.
-        *("train", "--data", rows, "--model", "counting_net:build_and_linger", "--features", "x"),
-        *("--trainer", "DOWNPOUR", "--workers", "2", "--batch-size", str(BATCH)),
-        *("--set", "communication_window=2", "--epochs", "2"),
         *("--output", f"{grid.hdfs}{output}", "--checkpoint-dir", checkpoints),
     )
-    with subprocess.Popen(
-        command,
-        env=grid.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            identifier = process.stdout.readline().strip()
-            wait_for(lambda: files.status(f"{output}/run.json", strict=False), process)
-            (master,) = masters(identifier)
-            os.kill(master, signal.SIGKILL)
-            _, err = process.communicate(timeout=SECONDS)
-        finally:
-            process.kill()
-    assert process.returncode == 0, err
-    with files.read(f"{output}/run.json") as reader:
-        run = json.loads(reader.read())
+    run = read(files, f"{output}/run.json")
     assert run["driver"] == {"application": identifier, "attempt": 1}
-    with files.read(f"{checkpoints}/generation-00000001.json") as reader:
-        # The second attempt has not begun to train.
-        assert json.loads(reader.read())["number"] == 1
+    # The second attempt has not begun to train.
+    assert read(files, f"{checkpoints}/generation-00000001.json")["number"] == 1
     assert sorted(files.list(output)) == ["history.jsonl", "model.keras", "run.json"]
-    assert not masters(identifier)

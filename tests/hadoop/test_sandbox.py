@@ -13,7 +13,6 @@ from hdfs import InsecureClient
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.sandbox import main
 from distkeras_grid.errors import SandboxError
-from distkeras_grid.sandbox.class_path import JARS, fetch
 from distkeras_grid.sandbox.cluster import Sandbox
 from distkeras_grid.sandbox.daemons import working_below
 from tests.hadoop.conftest import Grid
@@ -99,34 +98,3 @@ def test_the_status_of_one_that_runs_and_of_none(
     assert str(tmp_path) in capsys.readouterr().err
     assert main(["status", "--folder", str(grid.sandbox.layout.root)]) == ExitCode.OK
     assert f"source {grid.sandbox.layout.root}" in capsys.readouterr().out
-
-
-@pytest.mark.full
-def test_the_commands_read_well(grid_cli_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = ("--folder", str(grid_cli_folder))
-    assert main(["start", *folder, "--memory", "2048"]) == ExitCode.OK
-    try:
-        assert main(["status", *folder]) == ExitCode.OK
-        assert f"source {grid_cli_folder}" in capsys.readouterr().out
-    finally:
-        assert main(["stop", *folder]) == ExitCode.OK
-        assert main(["start", *folder]) == ExitCode.OK
-        assert Sandbox(grid_cli_folder).state.memory_mb == 2048
-        assert main(["stop", *folder]) == ExitCode.OK
-    assert main(["status", *folder]) == ExitCode.CLUSTER
-    assert main(["delete", *folder]) == ExitCode.OK
-    assert not grid_cli_folder.exists()
-
-
-@pytest.fixture
-def grid_cli_folder(hadoop_jars: list[str], tmp_path: Path) -> Path:
-    return tmp_path / "grid"
-
-
-def test_a_jar_is_fetched_from_maven_central(hadoop_jars: list[str], tmp_path: Path) -> None:
-    (smallest,) = [jar for jar in JARS if jar.artifact == "bcutil-jdk18on"]
-    try:
-        fetch(smallest, tmp_path / "jars" / smallest.file_name)
-    except SandboxError as error:
-        pytest.skip(f"no way to Maven Central from here: {error}")
-    assert [path.name for path in (tmp_path / "jars").iterdir()] == [smallest.file_name]

@@ -126,18 +126,6 @@ def test_a_tiled_data_set_is_trained_on_in_containers(
 
 
 @pytest.mark.full
-def test_in_client_mode_executors_have_the_shipped_python(
-    grid: Grid, files: InsecureClient, tiles: str, trained: str
-) -> None:
-    succeed(
-        grid,
-        *("--executors", "1", "predict", "--data", tiles, "--split", "test", "--model", trained),
-        *("--features", "image", "--drop", "image", "--output", f"{ROOT}/predicted"),
-    )
-    assert read(files, f"{ROOT}/predicted/_predictions.json")["rows"] > 0
-
-
-@pytest.mark.full
 def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     grid: Grid, files: InsecureClient
 ) -> None:
@@ -267,8 +255,3 @@ def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:
     assert "/bin/spark-submit --master yarn --deploy-mode cluster" in line
     assert f"--archives '{grid.hdfs}/user/root/.distkeras_grid/environments/environment-" in line
     assert line.endswith("/run_verb.py evaluate --data '/a b'")
-
-
-def test_an_application_that_yarn_does_not_know(grid: Grid) -> None:
-    unknown = grid.grid("status", "application_1_0001")
-    assert unknown.returncode == ExitCode.CLUSTER
