@@ -64,8 +64,6 @@ setup(
         "crc32c>=2.7",
         # The seals of frames between hosts.
         "cryptography>=43",
-        # Mirrors of local sets by HTTP and FTP.
-        "fsspec[http]>=2025.3",
         # Its private names are used: see webhdfs/connection.py.
         "hdfs>=2.7,<2.8",
         # Codecs of TIFF: LZW, JPEG, JPEG 2000, JPEG XR, zstd.
