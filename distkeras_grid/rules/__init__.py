@@ -35,7 +35,6 @@ from distkeras_grid.rules.gradient_compression import (
     accumulators,
     gradient_compression,
 )
-from distkeras_grid.rules.scaling import Scaling
 from distkeras_grid.rules.single import IndependentRule, SequentialRule
 from distkeras_grid.rules.statistics import apply_reply, compute_commit
 from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
@@ -66,7 +65,6 @@ __all__ = [
     "ReplyKind",
     "Rule",
     "RuleProperties",
-    "Scaling",
     "SequentialRule",
     "SynchronousRule",
     "accumulators",

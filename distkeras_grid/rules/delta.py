@@ -1,20 +1,17 @@
 """The delta rules: every commit is a scaled ``x - x0`` that is added to the center.
 
-They differ only in their scalings:
-
-==================== ========================= ===========================================
-rule                 scalings                  ``c <- c + ...``
-==================== ========================= ===========================================
-``downpour``         `Constant`                ``s (x - x0)``
-``accumulated_...``  `PerStep`                 ``(x - x0) / k``
-``dynamic_rate``     `DivideByStaleness`       ``(x - x0) / (tau + 1)``
-``distance``         `PerStep`, `PerDistance`  ``((x - x0) / k) / (1 + d^2 / gamma)``
-==================== ========================= ===========================================
+==================== ===========================================
+rule                 ``c <- c + ...``
+==================== ===========================================
+``downpour``         ``s (x - x0)``
+``accumulated_...``  ``(x - x0) / k``
+``dynamic_rate``     ``(x - x0) / (tau + 1)``
+``distance``         ``((x - x0) / k) / (1 + d^2 / gamma)``
+==================== ===========================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -28,7 +25,6 @@ from distkeras_grid.rules.base import (
     RuleProperties,
 )
 from distkeras_grid.rules.parameters import check_positive
-from distkeras_grid.rules.scaling import Constant, DivideByStaleness, PerDistance, PerStep, Scaling
 from distkeras_grid.weights import Vector
 
 
@@ -36,42 +32,30 @@ from distkeras_grid.weights import Vector
 class DeltaRule(AsynchronousRule):
     """``c <- c + s (x - x0)``; the reply is the new center, and the worker takes it over.
 
-    A rule of your own defines `scalings`, and states in `traits` how many seat vectors they need.
+    A rule of your own scales the delta where it knows the factor: on the worker or on the server.
     """
 
     traits: ClassVar[RuleProperties] = RuleProperties(sends=CommitKind.SUMMANDS)
 
-    @property
-    def scalings(self) -> tuple[Scaling, ...]:
-        """The factors of a delta, in the order in which they are applied."""
-        return ()
+    def scale_on_worker(self, delta: Vector, steps: int) -> None:
+        """Scale a delta of so many mini-batches before it is sent."""
+
+    def scale_on_server(
+        self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory
+    ) -> None:
+        """Scale a delta before it is added to the center."""
 
     def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
         """Send ``x - x0``, scaled."""
         np.subtract(after, before, out=out)
-        for scaling in self.scalings:
-            scaling.on_worker(out, steps)
-
-    def on_join(self, center: Vector, memory: Memory) -> None:
-        """Remember where the next window starts, for scalings that ask for it."""
-        for scaling, state in self._with_memory(memory):
-            scaling.save_base(center, state)
+        self.scale_on_worker(out, steps)
 
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
         """Scale the commit and add it; reply with the new center."""
-        scalings = list(self._with_memory(memory))
-        for scaling, state in scalings:
-            scaling.on_server(payload, commit, center, state)
+        self.scale_on_server(payload, commit, center, memory)
         np.add(center, payload, out=center)
         np.copyto(payload, center)
-        for scaling, state in scalings:
-            scaling.save_base(center, state)
-
-    def _with_memory(self, memory: Memory) -> Iterator[tuple[Scaling, Memory]]:
-        start = 0
-        for scaling in self.scalings:
-            yield scaling, memory[start : start + scaling.seat_vectors]
-            start += scaling.seat_vectors
+        self.on_join(center, memory)
 
 
 @dataclass(frozen=True)
@@ -89,10 +73,10 @@ class DownpourRule(DeltaRule):
     def __post_init__(self) -> None:
         check_positive("commit_scale", self.commit_scale)
 
-    @property
-    def scalings(self) -> tuple[Scaling, ...]:
-        """``s``."""
-        return (Constant(self.commit_scale),)
+    def scale_on_worker(self, delta: Vector, steps: int) -> None:  # noqa: ARG002
+        """Multiply by ``s``."""
+        if self.commit_scale != 1.0:
+            np.multiply(delta, self.commit_scale, out=delta)
 
 
 @dataclass(frozen=True)
@@ -106,10 +90,9 @@ class AccumulatedGradientRule(DeltaRule):
 
     name: ClassVar[str] = "accumulated_gradient"
 
-    @property
-    def scalings(self) -> tuple[Scaling, ...]:
-        """``1 / k``."""
-        return (PerStep(),)
+    def scale_on_worker(self, delta: Vector, steps: int) -> None:
+        """Divide by ``k``."""
+        np.divide(delta, steps, out=delta)
 
 
 @dataclass(frozen=True)
@@ -124,14 +107,19 @@ class DynamicRateRule(DeltaRule):
 
     name: ClassVar[str] = "dynamic_rate"
 
-    @property
-    def scalings(self) -> tuple[Scaling, ...]:
-        """``1 / (tau + 1)``."""
-        return (DivideByStaleness(),)
+    def scale_on_server(
+        self,
+        delta: Vector,
+        commit: CommitInfo,
+        center: Vector,  # noqa: ARG002
+        memory: Memory,  # noqa: ARG002
+    ) -> None:
+        """Divide by ``tau + 1``."""
+        np.divide(delta, commit.staleness + 1, out=delta)
 
 
 @dataclass(frozen=True)
-class DistanceRule(DeltaRule):
+class DistanceRule(AccumulatedGradientRule):
     """Accumulated gradients by the distance: ``c <- c + ((x - x0) / k) / (1 + d^2 / gamma)``.
 
     ``d = c - b``, weight by weight. ``b`` is the center that the worker's window started from; the
@@ -148,7 +136,21 @@ class DistanceRule(DeltaRule):
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)
 
-    @property
-    def scalings(self) -> tuple[Scaling, ...]:
-        """``1 / k``, then ``1 / (1 + d^2 / gamma)``."""
-        return PerStep(), PerDistance(self.gamma)
+    def on_join(self, center: Vector, memory: Memory) -> None:
+        """Note ``b``."""
+        np.copyto(memory[0], center)
+
+    def scale_on_server(
+        self,
+        delta: Vector,
+        commit: CommitInfo,  # noqa: ARG002
+        center: Vector,
+        memory: Memory,
+    ) -> None:
+        """Divide by ``1 + d^2 / gamma``; ``b`` is noted anew after the fold."""
+        (base,) = memory
+        np.subtract(center, base, out=base)
+        np.multiply(base, base, out=base)
+        np.divide(base, self.gamma, out=base)
+        np.add(base, 1, out=base)
+        np.divide(delta, base, out=delta)

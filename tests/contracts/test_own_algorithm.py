@@ -22,10 +22,10 @@ def test_the_algorithm_of_the_guide_runs(project: Path, monkeypatch: pytest.Monk
     exec(
         "from dataclasses import dataclass\n"
         "from typing import ClassVar\n"
-        "from distkeras_grid.rules import CommitInfo, Rule\n"
-        "from distkeras_grid.rules.delta import DeltaRule\n"
-        "from distkeras_grid.rules.scaling import Constant, Scaling\n"
-        "from distkeras_grid.trainers.base import Trainer\n" + source,
+        "import numpy as np\n"
+        "from distkeras_grid.rules import CommitInfo, DeltaRule, Rule\n"
+        "from distkeras_grid.trainers.base import Trainer\n"
+        "from distkeras_grid.weights import Vector\n" + source,
         names,
     )
     rule = names["HalfRule"]()  # type: ignore[operator]

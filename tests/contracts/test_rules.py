@@ -16,7 +16,6 @@ from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
     CommitInfo,
-    DeltaRule,
     LocalSteps,
     apply_reply,
     build_rule,
@@ -218,7 +217,22 @@ def test_replies_of_what_has_changed_lead_where_whole_ones_do(rule):
         assert size <= 8 * (10 + 3 * 5)
 
 
-@pytest.mark.parametrize("rule", [r for r in built() if isinstance(r.values[0], DeltaRule)])
-def test_a_delta_rule_tells_of_the_vectors_that_its_scalings_need(rule):
-    assert rule.traits.seat_vectors == sum(each.seat_vectors for each in rule.scalings)
+@pytest.mark.parametrize(
+    ("rule", "moved"),
+    [
+        (build_rule("downpour", {}), 8),
+        (build_rule("downpour", {"commit_scale": 0.5}), 4),
+        (build_rule("accumulated_gradient", {}), 2),
+        (build_rule("dynamic_rate", {}), 2),
+        (build_rule("distance", {"gamma": 1.0}), 2),
+    ],
+)
+def test_a_delta_rule_scales_a_change_by_8(rule, moved):
+    """Of four steps, three commits late; nobody else has moved the center meanwhile."""
+    center = Center(rule, np.full(1, 2, np.float32), sections_of_sizes(1), 1)
+    before, payload = np.empty(1, np.float32), np.empty(1, np.float32)
+    center.on_join(0, before)
+    rule.compute_commit(before, before + 8, 4, payload)
+    center.fold(payload, CommitInfo(seat=0, steps=4, samples=9, staleness=3))
+    assert center.vector - 2 == payload - 2 == moved
     assert rule.traits.adds_commits
