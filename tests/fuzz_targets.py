@@ -39,8 +39,8 @@ from distkeras_grid.history import History
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.checkpoint_state import repartition
-from distkeras_grid.parameter_server.connection import TRANSITIONS
 from distkeras_grid.parameter_server.messages import (
+    TRANSITIONS,
     BeginCheckpoint,
     Endpoint,
     FetchPart,

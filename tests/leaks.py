@@ -15,7 +15,7 @@ GRACE_SECONDS = 5.0
 RUN_GRACE_SECONDS = 20.0
 #: Variable with which all processes of a session of tests begin, also those whose parent is gone.
 MARK = "DISTKERAS_GRID_TESTS"
-#: How the process of a parameter server is started, and how the folder of its socket begins.
+#: How the process of a parameter server is started, and how temporary folders of ours begin.
 SERVER = b"\0-m\0distkeras_grid.parameter_server\0"
 FOLDER = "dkg-"
 #: Threads with names of this beginning stand for workers: processes that Spark kills when a run

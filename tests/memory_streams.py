@@ -28,11 +28,6 @@ class MemoryStream:
         """What carries the bytes."""
         return ""
 
-    @property
-    def passes_files(self) -> bool:
-        """False; see `SocketStream`."""
-        return False
-
     def send_file(self, file: int, seconds: float) -> None:  # noqa: ARG002 - it never can
         """Raise: this stream passes no files."""
         raise OSError(errno.ENOTSUP, "a stream in memory passes no files")

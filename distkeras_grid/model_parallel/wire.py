@@ -33,7 +33,6 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
 )
 from distkeras_grid.field_types import Count
-from distkeras_grid.parameter_server.accept_loop import accept_all
 from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
 from distkeras_grid.parameter_server.channel import SLOWEST_LINE
 from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES, FrameCipher, Part
@@ -211,12 +210,8 @@ class HandshakeListener:
     ) -> None:
         self._run, self._key, self._admit = run, key, admit
         self._strangers = threading.BoundedSemaphore(STRANGERS)
-        self._listener = Listener(
-            place.bind_host, place.port, place.advertised_host, place.port_retries
-        )
-        for door in self._listener.doors:
-            work = (door, self._strangers, self._meet)
-            threading.Thread(target=accept_all, args=work, daemon=True).start()
+        self._listener = Listener(place)
+        self._listener.serve(self._strangers, self._meet)
 
     def __enter__(self) -> Self:
         return self

@@ -31,7 +31,6 @@ def main() -> int:
 def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
     launch = json.loads(source.read(LENGTH.unpack(source.read(LENGTH.size))[0]))
     key, lengths = bytes.fromhex(launch.pop("key")), launch.pop("saved")
-    folder = launch.pop("folder")
     settings = ServerSettings.from_json(launch)
     center = empty_vector(settings.spec.size)
     saved = [scratch(length) for length in lengths]
@@ -40,7 +39,7 @@ def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
             sys.stderr.write("the driver left before it had sent all of the center\n")
             return 1
     try:
-        service = Service(settings, center, key, saved=saved, folder=folder)
+        service = Service(settings, center, key, saved=saved)
     except OSError as error:
         place = settings.place
         sys.stderr.write(

@@ -20,14 +20,12 @@ import hashlib
 import hmac
 import json
 import secrets
-import threading
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.frames import fields_of
 from distkeras_grid.parameter_server.messages import DriverHello, Endpoint, WorkerHello
 
 KEY_BYTES = 32
-_NONCE_DIGITS = 64
 _CONTEXT = "distkeras_grid parameter server 4"
 
 
@@ -59,7 +57,7 @@ def _derive(key: bytes, purpose: str) -> bytes:
 
 def new_nonce() -> str:
     """Return 32 fresh random bytes in hexadecimal."""
-    return secrets.token_hex(_NONCE_DIGITS // 2)
+    return secrets.token_hex(32)
 
 
 def prove(key: bytes, side: Endpoint, hello: WorkerHello | DriverHello, server_nonce: str) -> str:
@@ -91,39 +89,3 @@ def session_keys(
     """Return the keys that seal the frames of one conversation, by their sender."""
     session = f"{type(hello).__name__} {fields_of(hello).hex()} {server_nonce}"
     return {side: _derive(key, f"frames of the {side.value}: {session}") for side in Endpoint}
-
-
-#: Nonces that are remembered.
-MOST_NONCES = 10_000
-
-
-class NonceMemory:
-    """The newest nonces of clients that have proved that they have the key.
-
-    Each is valid for one conversation. No other nonces are kept, so a stranger cannot fill the
-    memory, nor can a client that connects again and again. A replay of a nonce that is forgotten is
-    refused, too, though later: the proof and the keys of a conversation also depend on a nonce that
-    the server makes for it.
-    """
-
-    def __init__(self) -> None:
-        # In the order in which they came.
-        self._nonces: dict[str, None] = {}
-        self._lock = threading.Lock()
-
-    def check(self, nonce: str) -> None:
-        """Refuse a nonce that is malformed or was used before."""
-        if len(nonce) != _NONCE_DIGITS or not set(nonce) <= set("0123456789abcdef"):
-            raise AuthenticationError("A nonce is 32 bytes in hexadecimal. Received: another.")
-        if nonce in self._nonces:
-            raise AuthenticationError(
-                "This nonce was used before: the hello is a replay. Connect afresh."
-            )
-
-    def remember(self, nonce: str) -> None:
-        """Note that a conversation with this nonce has been authenticated."""
-        with self._lock:
-            self.check(nonce)
-            self._nonces[nonce] = None
-            if len(self._nonces) > MOST_NONCES:
-                del self._nonces[next(iter(self._nonces))]

@@ -30,8 +30,8 @@ class Channel:
 
     def __init__(self, stream: SocketStream, connection: Connection) -> None:
         self.connection = connection
-        self._stream = stream
-        connection.passes_files = stream.passes_files
+        self.stream = stream
+        connection.passes_files = stream.private
         # That came with the last message.
         self._file: int | None = None
 
@@ -71,13 +71,13 @@ class Channel:
         `message`: must be legal now.
         """
         self._send_bytes(self.connection.send(message, 1, PayloadKind.FILE), memoryview(b""))
-        self._stream.send_file(file, STALL_SECONDS)
+        self.stream.send_file(file, STALL_SECONDS)
 
     def _send_bytes(self, head: bytes, payload: memoryview) -> None:
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
         waiting = [memoryview(head)]
         for piece in self.connection.sealed(payload):
-            send_all(self._stream, [*waiting, piece], deadline)
+            send_all(self.stream, [*waiting, piece], deadline)
             waiting = []
 
     def receive(self, seconds: float | None) -> Message | None:
@@ -94,9 +94,9 @@ class Channel:
             left = deadline and seconds_left(deadline + connection.section_due / SLOWEST_LINE)
             if connection.file_is_due:
                 self._drop_file()
-                count, self._file = self._stream.receive_file(left)
+                count, self._file = self.stream.receive_file(left)
             else:
-                count = self._stream.receive_into(target, left)
+                count = self.stream.receive_into(target, left)
             if count == 0:
                 if begun:
                     raise ConnectionResetError("the other side closed it within a message")
@@ -122,30 +122,12 @@ class Channel:
     @property
     def transport(self) -> TransportName:
         """How vectors travel."""
-        return "shared memory" if self.connection.lends else self._stream.transport
-
-    @property
-    def passes_files(self) -> bool:
-        """Whether `send_file` may be called."""
-        return self._stream.passes_files
-
-    @property
-    def private(self) -> bool:
-        """Whether no other host can read or change what is sent."""
-        return self._stream.private
-
-    def peer_is_gone(self) -> bool:
-        """Whether the peer has closed the connection while it was not its turn."""
-        return self._stream.ended()
-
-    def interrupt(self) -> None:
-        """Let another thread that sends or receives here go on, with an error or the end."""
-        self._stream.interrupt()
+        return "shared memory" if self.connection.lends else self.stream.transport
 
     def close(self) -> None:
         """Close the connection."""
         self._drop_file()
-        self._stream.close()
+        self.stream.close()
 
     def close_after_goodbye(self, seconds: float) -> None:
         """Close after the peer has had time to read the last message.
@@ -156,6 +138,6 @@ class Channel:
         deadline = time.monotonic() + seconds
         scratch = bytearray(1 << 16)
         with contextlib.suppress(OSError), self:
-            self._stream.finish_sending()
-            while self._stream.receive_into(memoryview(scratch), seconds_left(deadline)):
+            self.stream.finish_sending()
+            while self.stream.receive_into(memoryview(scratch), seconds_left(deadline)):
                 pass

@@ -345,7 +345,7 @@ class WorkerClient:
         After that only `fail` and `close` are of use.
         """
         self._interrupted = True
-        self._session.channel.interrupt()
+        self._session.channel.stream.interrupt()
 
     def close(self) -> None:
         """Close the connection. Without `finish` or `fail` the server counts the worker as lost."""
@@ -378,7 +378,7 @@ class WorkerClient:
     def _lend(self, seconds: float) -> None:
         """Let vectors lie in shared memory, if this connection and both ends can."""
         channel = self._session.channel
-        if not (self._offers and channel.passes_files):
+        if not (self._offers and channel.stream.private):
             return
         try:
             self._own = self._own or SharedBuffer(self.vector.size)

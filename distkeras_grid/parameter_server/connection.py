@@ -20,44 +20,15 @@ from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES,
 from distkeras_grid.parameter_server.messages import (
     HEADER_LIMIT,
     PRE_AUTHENTICATION_LIMIT,
-    BeginCheckpoint,
-    CenterReply,
-    CenterUpdate,
-    Challenge,
+    TRANSITIONS,
     CheckpointPart,
     Close,
-    Command,
     CommitReply,
-    Done,
-    DriverHello,
     Endpoint,
-    FetchCenter,
-    FetchPart,
-    FetchState,
-    FetchStep,
-    GetWorkerState,
-    GoOn,
-    Heartbeat,
-    Keepalive,
     Message,
-    OptimizerState,
     PayloadKind,
-    Poll,
-    Proof,
-    PutOptimizerState,
-    PutWorkerState,
-    Ready,
-    Rejection,
-    Resume,
-    ShareMemory,
-    ShareMemoryReply,
-    Start,
     Step,
     WindowCommit,
-    WorkerEnd,
-    WorkerError,
-    WorkerHello,
-    WorkerStateReply,
 )
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
@@ -65,64 +36,6 @@ from distkeras_grid.weights import Vector
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: state -> the messages that are legal in it, and the state that each leads to. The messages of
-#: one state all have the same sender, so it is always clear whose turn it is.
-TRANSITIONS: dict[str, dict[type[Message], str]] = {
-    "hello": {WorkerHello: "worker challenge", DriverHello: "driver challenge"},
-    "worker challenge": {Challenge: "worker proof", Close: "closed"},
-    "worker proof": {Proof: "worker welcome"},
-    "worker welcome": {Done: "joined", Close: "closed"},
-    "joined": {
-        ShareMemory: "lending",
-        Ready: "starting",
-        Resume: "resuming",
-        Heartbeat: "joined, alive",
-        WorkerError: "leaving",
-    },
-    "lending": {ShareMemoryReply: "joined", Rejection: "joined", Close: "closed"},
-    "joined, alive": {Done: "joined", Close: "closed"},
-    "resuming": {Done: "running", Close: "closed"},
-    "starting": {Keepalive: "starting", Start: "running", Close: "closed"},
-    "running": {
-        WindowCommit: "exchanging",
-        FetchStep: "stepping",
-        FetchState: "taking over",
-        PutOptimizerState: "handing over",
-        PutWorkerState: "keeping",
-        GetWorkerState: "recalling",
-        Heartbeat: "running, alive",
-        WorkerEnd: "leaving",
-        WorkerError: "leaving",
-    },
-    "running, alive": {Done: "running", Close: "closed"},
-    "stepping": {Step: "running", Rejection: "running", Close: "closed"},
-    "taking over": {OptimizerState: "running", Rejection: "running", Close: "closed"},
-    "handing over": {Done: "running", Rejection: "running", Close: "closed"},
-    "keeping": {Keepalive: "keeping", GoOn: "running", Rejection: "running", Close: "closed"},
-    "recalling": {WorkerStateReply: "running", Rejection: "running", Close: "closed"},
-    "exchanging": {
-        Keepalive: "exchanging",
-        CommitReply: "running",
-        Rejection: "running",
-        Close: "closed",
-    },
-    "leaving": {Keepalive: "leaving", Done: "closed", Close: "closed"},
-    "driver challenge": {Challenge: "driver proof", Close: "closed"},
-    "driver proof": {Proof: "driver welcome"},
-    "driver welcome": {Done: "driving", Close: "closed"},
-    "driving": {
-        Poll: "polling",
-        Command: "commanding",
-        BeginCheckpoint: "commanding",
-        FetchCenter: "fetching",
-        FetchPart: "fetching a part",
-    },
-    "polling": {CenterUpdate: "driving", Close: "closed"},
-    "commanding": {Done: "driving", Rejection: "driving", Close: "closed"},
-    "fetching": {CenterReply: "driving", Rejection: "driving", Close: "closed"},
-    "fetching a part": {CheckpointPart: "driving", Rejection: "driving", Close: "closed"},
-    "closed": {},
-}
 #: Most bytes of a part of a checkpoint. Only the driver receives them, and from its own server.
 LARGEST_PART = LONGEST_PART
 #: Messages whose vectors are compressed, if the run uses compression.
@@ -150,6 +63,7 @@ class Connection:
 
     Examples
     --------
+    >>> from distkeras_grid.parameter_server.messages import DriverHello, Poll
     >>> client = Connection(Endpoint.CLIENT, 10)
     >>> data = client.send(DriverHello(run="a", size=10, nonce="0" * 64))
     >>> client.send(Poll(offset=0))

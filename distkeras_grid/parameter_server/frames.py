@@ -27,7 +27,7 @@ from distkeras_grid.errors import UNREADABLE, LocalProtocolError, RemoteProtocol
 from distkeras_grid.parameter_server.messages import MESSAGES, Message, PayloadKind
 
 MAGIC = b"DKGP"
-VERSION = 11
+VERSION = 12
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
 _CONTENTS = {content.value for content in PayloadKind}
@@ -64,7 +64,7 @@ def encode(message: Message, payload: int = 0, content: PayloadKind = PayloadKin
     --------
     >>> from distkeras_grid.parameter_server.messages import WorkerEnd
     >>> encode(WorkerEnd()).hex()
-    '444b47500b09000001000000000000000000000080'
+    '444b47500c15000001000000000000000000000080'
     """
     body = fields_of(message)
     if len(body) > message.limit:

@@ -1,7 +1,7 @@
 """The messages between workers, driver and server.
 
 One connection is one conversation: the client asks, the server answers, and neither sends out of
-turn (`distkeras_grid.parameter_server.connection` has the table). A message is a frozen struct
+turn: `TRANSITIONS` is the table. A message is a frozen struct
 whose fields are sent as MessagePack. Missing and unknown fields, wrong types and values out of
 range are refused when it is read. Some messages also have a section (the vector of weights, the
 optimizer's state, or what a worker keeps), whose bytes are sent as they are in memory.
@@ -436,41 +436,63 @@ class Close(ServerMessage, frozen=True):
     message: str
 
 
-#: The position is the number in a frame: add at the end, never reorder.
-MESSAGES: tuple[type[Message], ...] = (
-    WorkerHello,
-    DriverHello,
-    Challenge,
-    Proof,
-    Ready,
-    Keepalive,
-    Start,
-    WindowCommit,
-    CommitReply,
-    WorkerEnd,
-    WorkerError,
-    Poll,
-    CenterUpdate,
-    Command,
-    Done,
-    FetchCenter,
-    CenterReply,
-    Rejection,
-    Close,
-    FetchStep,
-    Step,
-    PutOptimizerState,
-    FetchState,
-    OptimizerState,
-    Resume,
-    PutWorkerState,
-    GetWorkerState,
-    WorkerStateReply,
-    BeginCheckpoint,
-    FetchPart,
-    CheckpointPart,
-    Heartbeat,
-    ShareMemory,
-    ShareMemoryReply,
-    GoOn,
-)
+#: state -> the messages that are legal in it, and the state that each leads to. The messages of
+#: one state all have the same sender, so it is always clear whose turn it is.
+TRANSITIONS: dict[str, dict[type[Message], str]] = {
+    "hello": {WorkerHello: "worker challenge", DriverHello: "driver challenge"},
+    "worker challenge": {Challenge: "worker proof", Close: "closed"},
+    "worker proof": {Proof: "worker welcome"},
+    "worker welcome": {Done: "joined", Close: "closed"},
+    "joined": {
+        ShareMemory: "lending",
+        Ready: "starting",
+        Resume: "resuming",
+        Heartbeat: "joined, alive",
+        WorkerError: "leaving",
+    },
+    "lending": {ShareMemoryReply: "joined", Rejection: "joined", Close: "closed"},
+    "joined, alive": {Done: "joined", Close: "closed"},
+    "resuming": {Done: "running", Close: "closed"},
+    "starting": {Keepalive: "starting", Start: "running", Close: "closed"},
+    "running": {
+        WindowCommit: "exchanging",
+        FetchStep: "stepping",
+        FetchState: "taking over",
+        PutOptimizerState: "handing over",
+        PutWorkerState: "keeping",
+        GetWorkerState: "recalling",
+        Heartbeat: "running, alive",
+        WorkerEnd: "leaving",
+        WorkerError: "leaving",
+    },
+    "running, alive": {Done: "running", Close: "closed"},
+    "stepping": {Step: "running", Rejection: "running", Close: "closed"},
+    "taking over": {OptimizerState: "running", Rejection: "running", Close: "closed"},
+    "handing over": {Done: "running", Rejection: "running", Close: "closed"},
+    "keeping": {Keepalive: "keeping", GoOn: "running", Rejection: "running", Close: "closed"},
+    "recalling": {WorkerStateReply: "running", Rejection: "running", Close: "closed"},
+    "exchanging": {
+        Keepalive: "exchanging",
+        CommitReply: "running",
+        Rejection: "running",
+        Close: "closed",
+    },
+    "leaving": {Keepalive: "leaving", Done: "closed", Close: "closed"},
+    "driver challenge": {Challenge: "driver proof", Close: "closed"},
+    "driver proof": {Proof: "driver welcome"},
+    "driver welcome": {Done: "driving", Close: "closed"},
+    "driving": {
+        Poll: "polling",
+        Command: "commanding",
+        BeginCheckpoint: "commanding",
+        FetchCenter: "fetching",
+        FetchPart: "fetching a part",
+    },
+    "polling": {CenterUpdate: "driving", Close: "closed"},
+    "commanding": {Done: "driving", Rejection: "driving", Close: "closed"},
+    "fetching": {CenterReply: "driving", Rejection: "driving", Close: "closed"},
+    "fetching a part": {CheckpointPart: "driving", Rejection: "driving", Close: "closed"},
+    "closed": {},
+}
+#: The position is the number in a frame: `frames.VERSION` changes with the table.
+MESSAGES = tuple(dict.fromkeys(kind for legal in TRANSITIONS.values() for kind in legal))

@@ -7,7 +7,6 @@ never outlives the driver.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -18,7 +17,6 @@ from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.server_process import LocalServer
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS, START_SECONDS
-from distkeras_grid.parameter_server.transports import new_folder
 from distkeras_grid.rules import rule_of
 from distkeras_grid.weights import Vector
 
@@ -49,11 +47,9 @@ class ServerProcess(DriverClient):
         self._center = center
         self._key = key
         self._saved = list(saved)
-        self._folder: str | None = None
         self._child: LocalServer | None = None
 
     def __enter__(self) -> Self:
-        self._folder = new_folder()
         try:
             self._child = LocalServer.spawn()
             self.address = self._launch(self._saved)
@@ -69,9 +65,6 @@ class ServerProcess(DriverClient):
         self.close()
         if self._child is not None:
             self._child.stop()
-        if self._folder is not None:
-            # A server that was killed has not removed it.
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def pid(self) -> int:
@@ -129,7 +122,6 @@ class ServerProcess(DriverClient):
         settings = {
             **self._settings.to_json(),
             "key": self._key.hex(),
-            "folder": self._folder,
             "saved": [part.size for part in saved],
         }
         center: memoryview = self._center.data

@@ -16,9 +16,7 @@ from distkeras_grid.errors import (
     ProtocolError,
     RefusedError,
 )
-from distkeras_grid.parameter_server.accept_loop import accept_all
 from distkeras_grid.parameter_server.auth import (
-    NonceMemory,
     key_of,
     new_nonce,
     prove,
@@ -77,23 +75,16 @@ class Service:
         center: Vector,
         key: bytes,
         saved: Sequence[Packed] = (),
-        folder: str | None = None,
     ) -> None:
         self._settings = settings
         self._key = key
-        self._nonces = NonceMemory()
         self._coordinator = Coordinator(settings.spec, center, saved)
         # Bytes of the workers' vectors that are mapped here.
         self._borrowed = 0
         self._borrowed_lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
-        place = settings.place
-        self._listener = Listener(
-            place.bind_host, place.port, place.advertised_host, place.port_retries, folder
-        )
-        for door in self._listener.doors:
-            serving = (door, self._slots, self._serve)
-            threading.Thread(target=accept_all, args=serving, daemon=True).start()
+        self._listener = Listener(settings.place)
+        self._listener.serve(self._slots, self._serve)
 
     @property
     def address(self) -> ServerAddress:
@@ -146,16 +137,14 @@ class Service:
         hello = channel.receive(HANDSHAKE_SECONDS)
         if not isinstance(hello, WorkerHello | DriverHello):
             return None
-        self._nonces.check(hello.nonce)
         key, nonce = key_of(self._key, hello), new_nonce()
         channel.send(Challenge(nonce, prove(key, Endpoint.SERVER, hello, nonce)))
         proof = channel.receive(max(0.001, deadline - time.monotonic()))
         if not isinstance(proof, Proof):
             return None
         verify(key, Endpoint.CLIENT, hello, nonce, proof.proof)
-        if not channel.private:
+        if not channel.stream.private:
             channel.connection.protect(session_keys(key, hello, nonce))
-        self._nonces.remember(hello.nonce)
         if hello.run != self._settings.run:
             raise AuthenticationError(
                 f"This server belongs to run {self._settings.run!r}. Received: a client of run "
@@ -255,7 +244,7 @@ class Service:
         keepalive_at = time.monotonic() + KEEPALIVE_SECONDS
         while answer is None:
             answer = self._coordinator.wait(session, LOOK_SECONDS)
-            if answer is None and channel.peer_is_gone():
+            if answer is None and channel.stream.ended():
                 return None
             if answer is None and time.monotonic() > keepalive_at:
                 channel.send(Keepalive())

@@ -49,9 +49,8 @@ class ServerAddress:
 
     host: str  # host and port: Its TCP socket
     port: int
-    # Its Unix socket, for peers on the same host: a path, or an abstract name, which begins with a
-    # zero byte (Linux)
-    unix_path: str | None = None
+    # The abstract name of its Unix socket, for peers on the same host (Linux)
+    unix_name: str | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -63,5 +62,4 @@ class ServerAddress:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Build the address that `to_json` described."""
-        path = data["unix_path"]
-        return cls(str(data["host"]), int(data["port"]), None if path is None else str(path))
+        return cls(**data)

@@ -46,18 +46,13 @@ class SocketStream:
 
     @property
     def private(self) -> bool:
-        """Whether the bytes never leave this host's kernel: whether this is a Unix socket."""
+        """Whether this is a Unix socket: it passes files, and no bytes leave this host's kernel."""
         return self._socket.family == socket.AF_UNIX
 
     @property
     def transport(self) -> TransportName:
         """What carries the bytes."""
         return "unix socket" if self.private else "tcp"
-
-    @property
-    def passes_files(self) -> bool:
-        """Whether `send_file` and `receive_file` may be called."""
-        return self.private
 
     def send_file(self, file: int, seconds: float) -> None:
         """Send a byte, and with it the descriptor of a file, which stays open here."""

@@ -11,24 +11,20 @@ import errno
 import os
 import secrets
 import selectors
-import shutil
 import socket
 import struct
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeAlias, TypeVar
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.parameter_server.streams import SocketStream
-from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
+from distkeras_grid.parameter_server.timeouts import PAUSE_SECONDS, STALL_SECONDS
 
 _Result = TypeVar("_Result")
-#: Longest path of a Unix socket, bytes (macOS; Linux allows four more).
-_LONGEST_UNIX_PATH = 103
 _BACKLOG = 256
 #: What Linux knows of the process at the other end of a Unix socket: its number, user and group.
 _CREDENTIALS = struct.Struct("iII")
@@ -58,15 +54,15 @@ class TcpTransport:
 
 
 class UnixTransport:
-    """A Unix socket of this user on this host, by its path or abstract name."""
+    """A Unix socket of this user on this host, by its abstract name (Linux)."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def connect(self, seconds: float) -> SocketStream:
         """Return a connected stream."""
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        stream = _connected(unix, self._path, seconds)
+        stream = _connected(unix, self._name, seconds)
         if not _is_of_this_user(unix):
             stream.close()
             raise PermissionError(errno.EACCES, "a process of another user listens there")
@@ -91,12 +87,10 @@ def _connected(connected: socket.socket, address: Any, seconds: float) -> Socket
 def _is_of_this_user(unix: socket.socket) -> bool:
     """Return whether the process at the other end of a Unix socket belongs to this user.
 
-    The permissions of a folder keep other users away from a socket in it. An abstract name has no
-    permissions: after a server has died, another user could listen at its name, connect to its
-    successor, and pass on what both send. Nothing on a Unix socket is encrypted.
+    An abstract name has no permissions: after a server has died, another user could listen at its
+    name, connect to its successor, and pass on what both send. Nothing on a Unix socket is
+    encrypted.
     """
-    if sys.platform != "linux":
-        return True
     peer = unix.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(peer)[1] == os.geteuid())
 
@@ -252,7 +246,7 @@ class TokenServer:
             except OSError:
                 # A client has left before it was accepted, or there are too many open files for a
                 # while.
-                time.sleep(0.1)
+                time.sleep(PAUSE_SECONDS)
                 continue
             if stream is None:
                 return
@@ -264,62 +258,77 @@ class TokenServer:
 class Listener:
     """A server's listening sockets: TCP and, if it can be, a Unix socket.
 
-    Without `folder` the Unix socket has an abstract name on Linux (unix(7)). It has no file, so a
-    Spark task that is killed leaves nothing behind. Elsewhere the socket lies in a new folder.
+    The Unix socket has an abstract name, which only Linux knows (unix(7)). It has no file, so a
+    process that is killed leaves nothing behind.
     """
 
-    def __init__(
-        self,
-        bind_host: str,
-        port: int,
-        advertised_host: str,
-        port_retries: int = 0,
-        folder: str | None = None,
-    ) -> None:
-        tcp = listen(bind_host, port, port_retries)
+    def __init__(self, place: BindAddress) -> None:
+        tcp = listen(place.bind_host, place.port, place.port_retries)
         port = tcp.getsockname()[1]
+        name = f"\0dkg-{secrets.token_hex(16)}"
         with contextlib.ExitStack() as opened:
-            self.doors = [SocketAcceptor(tcp)]
-            opened.callback(self.doors[0].close)
-            if folder is None and sys.platform != "linux":
-                folder = new_folder()
-            self._folder = folder
-            name = _abstract_name() if folder is None else os.path.join(folder, "server")
+            self._doors = [SocketAcceptor(tcp)]
+            opened.callback(self._doors[0].close)
             unix = _listen_at(name)
             if unix is not None:
-                self.doors.append(SocketAcceptor(unix))
+                self._doors.append(SocketAcceptor(unix))
             opened.pop_all()
-        self.address = ServerAddress(advertised_host, port, None if unix is None else name)
+        self.address = ServerAddress(place.advertised_host, port, None if unix is None else name)
+
+    def serve(
+        self, slots: threading.BoundedSemaphore, serve: Callable[[SocketStream], None]
+    ) -> None:
+        """Let `serve` serve each client in a thread of its own, and release a slot afterwards."""
+        for door in self._doors:
+            threading.Thread(target=accept_all, args=(door, slots, serve), daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening and remove the Unix socket."""
-        for door in self.doors:
+        """Stop listening."""
+        for door in self._doors:
             door.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _abstract_name() -> str:
-    """Return a new abstract name for a Unix socket; it ends with the socket."""
-    return f"\0dkg-{secrets.token_hex(16)}"
+def accept_all(
+    door: SocketAcceptor, slots: threading.BoundedSemaphore, serve: Callable[[SocketStream], None]
+) -> None:
+    """Accept clients until the door is closed.
+
+    A failure costs one client, and the next one is accepted.
+    """
+    while True:
+        try:
+            stream = door.accept()
+        except OSError as error:
+            # Out of file descriptors, or a client that left before it was accepted.
+            sys.stderr.write(f"cannot accept a connection: {error}\n")
+            time.sleep(PAUSE_SECONDS)
+            continue
+        if stream is None:
+            return
+        if not slots.acquire(blocking=False):
+            sys.stderr.write("too many connections: one was turned away\n")
+            stream.close()
+            continue
+        try:
+            threading.Thread(target=serve, args=(stream,), daemon=True).start()
+        except RuntimeError as error:
+            # Out of threads for now; the client tries again.
+            sys.stderr.write(f"cannot serve a connection: {error}\n")
+            stream.close()
+            slots.release()
 
 
-def _is_abstract(path: str) -> bool:
-    return path.startswith("\0")
-
-
-def _listen_at(path: str) -> socket.socket | None:
+def _listen_at(name: str) -> socket.socket | None:
     """Return a listening Unix socket; None where there can be none.
 
-    A path may be too long, and some file systems and sandboxes have no Unix sockets. Then clients
-    on this host come by TCP, too.
+    Some sandboxes have no Unix sockets. Then clients on this host come by TCP, too.
     """
-    if len(os.fsencode(path)) > _LONGEST_UNIX_PATH:
+    if sys.platform != "linux":
         return None
     with contextlib.ExitStack() as opened:
         try:
             unix = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            unix.bind(path)
+            unix.bind(name)
             unix.listen(_BACKLOG)
         except OSError:
             return None
@@ -327,24 +336,16 @@ def _listen_at(path: str) -> socket.socket | None:
         return unix
 
 
-def new_folder() -> str:
-    """Return a new folder for a Unix socket, which only this user may enter."""
-    return tempfile.mkdtemp(prefix="dkg-")
-
-
 def routes(address: ServerAddress) -> Sequence[Transport]:
-    """Return the ways to a server, the fastest first: its Unix socket if it may be here, then TCP.
+    """Return the ways to a server, the fastest first: its Unix socket, then TCP.
 
-    On another host the same path may belong to another process. It is the right one only if the
-    other end proves that it has the run's key.
+    Only connecting shows whether somebody listens at an abstract name. It is the right one only if
+    the other end proves that it has the run's key.
     """
     tcp = TcpTransport(address.host, address.port)
-    path = address.unix_path
-    if path is None:
+    if address.unix_name is None or sys.platform != "linux":
         return (tcp,)
-    # Only connecting shows whether somebody listens at an abstract name.
-    exists = sys.platform == "linux" if _is_abstract(path) else os.path.exists(path)
-    return (UnixTransport(path), tcp) if exists else (tcp,)
+    return (UnixTransport(address.unix_name), tcp)
 
 
 def by_fastest_route(
@@ -362,7 +363,7 @@ def by_fastest_route(
     until = time.monotonic() + seconds
     *others, last = routes(address)
     for route in others:
-        # Another program may listen at such a path, and may never answer.
+        # Another program may listen at such a name, and may never answer.
         with contextlib.suppress(*broken):
             return attempt(route, seconds / 2)
     return attempt(last, max(0.001, until - time.monotonic()))

@@ -145,7 +145,7 @@ def calls_of_a_commit() -> Calls:
     settings = ServerSettings(run="r", spec=spec, place=BindAddress("127.0.0.1", "127.0.0.1"))
     key = new_key()
     service = Service(settings, np.zeros(100, np.float32), key)
-    address = replace(service.address, unix_path=None)
+    address = replace(service.address, unix_name=None)
     client = WorkerClient.connect(address, seat_key(key, 0), "r", 0, 0, 100, 10.0)
     version = client.ready(1000).version
     payload, reply = np.ones(100, np.float32), np.zeros(100, np.float32)

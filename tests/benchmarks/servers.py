@@ -230,7 +230,7 @@ def measure(load: Load, watch: Watch = unwatched) -> Found:
     with serve(settings, np.full(load.size, SMALL), key) as running:
         addresses, before = running.addresses, seconds_of(running.pids)
         if load.transport == "tcp":
-            addresses = tuple(replace(each, unix_path=None) for each in addresses)
+            addresses = tuple(replace(each, unix_name=None) for each in addresses)
         job = Job(load, addresses, key, settings.spec)
         pipes, processes = [], []
         workers = min(load.clients, PROCESSES)

@@ -99,7 +99,7 @@ def work(
 
 def break_off(client: WorkerClient, chance: random.Random) -> None:
     """Send the beginning of a frame, and reset the connection or close it."""
-    stream = client._session.channel._stream._socket
+    stream = client._session.channel.stream._socket
     head = encode(WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0.0, 0.0), client.vector.nbytes, VECTOR)
     stream.sendall(head[: chance.randrange(len(head) + 1)])
     if chance.random() < 0.5:
@@ -130,7 +130,7 @@ def soak(
     over, lost = context.Event(), context.Queue()
     count = min(PROCESSES, workers)
     with ServerProcess(settings, np.zeros(size, np.float32), key) as server:
-        address = replace(server.address, unix_path=None)
+        address = replace(server.address, unix_name=None)
         processes = [
             context.Process(
                 target=work_many,

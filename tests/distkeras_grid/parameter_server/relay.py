@@ -70,7 +70,7 @@ class Relay:
         self._faults = list(faults)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]
-        self.address = replace(server, host="127.0.0.1", port=self._port, unix_path=None)
+        self.address = replace(server, host="127.0.0.1", port=self._port, unix_name=None)
         # Faults that have happened, in order.
         self.struck: list[Fault] = []
         # Connections that clients have opened, and frames that were passed on in both directions.

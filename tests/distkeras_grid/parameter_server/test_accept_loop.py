@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from distkeras_grid.parameter_server import accept_loop
-from distkeras_grid.parameter_server.accept_loop import accept_all
+from distkeras_grid.parameter_server import transports
+from distkeras_grid.parameter_server.transports import accept_all
 
 
 class Stream:
@@ -50,11 +50,11 @@ def accepts(served, tools):
 def test_an_error_costs_a_pause(accepts, served, tools, monkeypatch, capsys):
     """Without file descriptors every accept fails at once; without a pause that would spin."""
     pauses = []
-    monkeypatch.setattr(accept_loop.time, "sleep", pauses.append)
+    monkeypatch.setattr(transports.time, "sleep", pauses.append)
     stream = Stream()
     accepts(OSError(24, "Too many open files"), OSError(24, "Too many open files"), stream)
     tools.wait_until(lambda: served == [stream])
-    assert pauses == [accept_loop.PAUSE_SECONDS] * 2
+    assert pauses == [transports.PAUSE_SECONDS] * 2
     assert "Too many open files" in capsys.readouterr().err
 
 

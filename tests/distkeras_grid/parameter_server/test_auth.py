@@ -3,8 +3,6 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.auth import (
-    MOST_NONCES,
-    NonceMemory,
     new_key,
     new_nonce,
     prove,
@@ -63,29 +61,3 @@ def test_each_conversation_and_direction_has_a_key_of_its_own(key, hello, nonce)
     keys = [*ours.values(), *theirs.values()]
     assert len(set(keys)) == 4
     assert {len(each) for each in keys} == {32}
-
-
-def test_a_nonce_is_good_once():
-    memory = NonceMemory()
-    nonce = new_nonce()
-    memory.check(nonce)
-    memory.remember(nonce)
-    with pytest.raises(AuthenticationError, match="replay"):
-        memory.check(nonce)
-    with pytest.raises(AuthenticationError, match="replay"):
-        memory.remember(nonce)
-
-
-def test_the_memory_of_nonces_is_bounded():
-    memory, nonces = NonceMemory(), [new_nonce() for _ in range(2 * MOST_NONCES)]
-    for nonce in nonces:
-        memory.remember(nonce)
-    assert len(memory._nonces) == MOST_NONCES
-    with pytest.raises(AuthenticationError):
-        memory.check(nonces[-MOST_NONCES])
-
-
-@pytest.mark.parametrize("nonce", ["", "0" * 63, "G" * 64, "0" * 65])
-def test_malformed_nonces_are_refused(nonce):
-    with pytest.raises(AuthenticationError, match="32 bytes"):
-        NonceMemory().check(nonce)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
-from distkeras_grid.parameter_server.connection import TRANSITIONS
 from distkeras_grid.parameter_server.encryption import SEAL_BYTES
-from distkeras_grid.parameter_server.messages import MESSAGES, Endpoint, PayloadKind
+from distkeras_grid.parameter_server.messages import MESSAGES, TRANSITIONS, Endpoint, PayloadKind
 from distkeras_grid.records import EpochEnded
 from tests.byte_connection import ByteConnection
 
@@ -87,7 +86,7 @@ def examples():
         messages.ShareMemoryReply(),
         messages.GoOn(stop=False, learning_rate=0.5),
     ]
-    assert [type(message) for message in found] == list(MESSAGES)
+    assert {type(message) for message in found} == set(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]
 
 

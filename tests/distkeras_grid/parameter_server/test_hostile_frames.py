@@ -150,7 +150,7 @@ def test_whatever_a_worker_with_a_key_sends_the_others_go_on(serve, tools, messa
         header[8:12] = struct.pack("<I", len(fields))
         channel = hostile._session.channel
         with contextlib.suppress(OSError):
-            channel._stream._socket.sendall(bytes(header) + fields + data)
+            channel.stream._socket.sendall(bytes(header) + fields + data)
             channel.connection.state = "exchanging"
             with contextlib.suppress(ParameterServerError):
                 channel.receive(5.0)

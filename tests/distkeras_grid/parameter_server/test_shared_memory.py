@@ -162,20 +162,20 @@ def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     sent = []
-    send = client._session.channel._stream.send
+    send = client._session.channel.stream.send
 
     def count(parts, seconds):
         sent.append(sum(map(len, parts)))
         return send(parts, seconds)
 
-    monkeypatch.setattr(client._session.channel._stream, "send", count)
+    monkeypatch.setattr(client._session.channel.stream, "send", count)
     tools.exchange(client, tools.commit(0))
     assert 0 < sum(sent) < 1000
 
 
 def test_by_tcp_nothing_is_shared(serve, tools):
     bench = serve(trainable_size=SIZE)
-    client = bench.started(address=replace(bench.address, unix_path=None))
+    client = bench.started(address=replace(bench.address, unix_name=None))
     assert client.outgoing is None
     tools.exchange(client, tools.commit(0))
     assert transports_of(bench) == ["tcp"]
@@ -330,7 +330,7 @@ def test_a_message_without_its_file_is_refused(serve, monkeypatch):
     channel._send_bytes(
         channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
     )
-    channel._stream.send([memoryview(b"0")], 5)
+    channel.stream.send([memoryview(b"0")], 5)
     with pytest.raises(RefusedError):
         client._session._wait(ShareMemoryReply, 5)
 
@@ -416,8 +416,8 @@ WORKER = """
 import sys
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
-host, port, path, key, size = sys.argv[1:]
-address = ServerAddress(host, int(port), path)
+host, port, name, key, size = sys.argv[1:]
+address = ServerAddress(host, int(port), "\\0" + name)
 client = WorkerClient.connect(address, bytes.fromhex(key), "test", 0, 0, int(size), 30)
 client.ready(100)
 print(client.transport, flush=True)
@@ -438,7 +438,8 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
     with ServerProcess(settings, np.zeros(SIZE, np.float32), key) as server:
         own = seat_key(key, 0).hex()
         place = server.address
-        arguments = [place.host, str(place.port), place.unix_path, own, str(SIZE)]
+        name = place.unix_name.removeprefix("\0")
+        arguments = [place.host, str(place.port), name, own, str(SIZE)]
         worker = subprocess.Popen(
             [sys.executable, "-c", WORKER, *arguments],
             stdin=subprocess.PIPE,

@@ -10,7 +10,6 @@ import queue
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -27,6 +26,7 @@ from distkeras_grid.parameter_server.messages import (
     Rejection,
     WindowCommit,
 )
+from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.parameter_server.transports import (
     Listener,
     SocketAcceptor,
@@ -77,11 +77,11 @@ def test_where_no_unix_socket_leads_to_the_server_a_worker_takes_tcp(
     path = {
         "nobody listens": "\0nobody listens here",
         # Another server at a path that only looks the same.
-        "a stranger": serve().address.unix_path,
-    }.get(case, bench.address.unix_path)
+        "a stranger": serve().address.unix_name,
+    }.get(case, bench.address.unix_name)
     if case == "the worker cannot connect":
         monkeypatch.setattr(socket.socket, "connect", without_unix_sockets("connect"))
-    client = bench.started(address=replace(bench.address, unix_path=path))
+    client = bench.started(address=replace(bench.address, unix_name=path))
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.transport == "tcp"
     np.testing.assert_array_equal(bench.driver().center(), 1)
@@ -89,7 +89,7 @@ def test_where_no_unix_socket_leads_to_the_server_a_worker_takes_tcp(
 
 @pytest.fixture
 def listener():
-    listening = Listener("127.0.0.1", 0, "127.0.0.1")
+    listening = Listener(BindAddress("127.0.0.1", "127.0.0.1"))
     yield listening
     listening.close()
 
@@ -97,7 +97,7 @@ def listener():
 def unix_of(listener):
     """Return the way to a listener's Unix socket, and its door."""
     transport, _ = routes(listener.address)
-    _, door = listener.doors
+    _, door = listener._doors
     return transport, door
 
 
@@ -105,16 +105,12 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstr
 
 
 @linux
-def test_a_listener_without_a_folder_has_no_file_that_a_kill_could_leave(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    listener = Listener("127.0.0.1", 0, "127.0.0.1")
-    try:
-        assert list(tmp_path.iterdir()) == []
-        transport, door = unix_of(listener)
-        for stream in (transport.connect(5), door.accept()):
-            stream.close()
-    finally:
-        listener.close()
+def test_a_unix_socket_has_no_file_that_a_kill_could_leave(listener):
+    assert listener.address.unix_name.startswith("\0")
+    transport, door = unix_of(listener)
+    for stream in (transport.connect(5), door.accept()):
+        stream.close()
+    listener.close()
     with pytest.raises(ConnectionRefusedError):
         transport.connect(5)
 
@@ -158,7 +154,7 @@ def test_another_user_is_turned_away(listener):
     accepted = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
     thread.start()
-    with stranger("connect", listener.address.unix_path) as told:
+    with stranger("connect", listener.address.unix_name) as told:
         assert told == "received 0"
         assert accepted.empty()
     ours = transport.connect(5)
@@ -179,7 +175,7 @@ def test_where_another_user_listens_a_worker_takes_tcp(serve, tools):
         assert told == "listens"
         with pytest.raises(PermissionError):
             UnixTransport(name).connect(5)
-        client = bench.started(address=replace(bench.address, unix_path=name))
+        client = bench.started(address=replace(bench.address, unix_name=name))
         assert tools.exchange(client, tools.commit(0))[1] == 1
         assert client.transport == "tcp"
 
@@ -195,7 +191,7 @@ def test_each_end_looks_whose_process_the_other_one_is(listener, monkeypatch):
     threading.Thread(target=door.accept, daemon=True).start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
         raw.settimeout(5)
-        raw.connect(listener.address.unix_path)
+        raw.connect(listener.address.unix_name)
         assert raw.recv(1) == b""
 
 
@@ -386,7 +382,7 @@ class TestTransport:
 
     def test_a_unix_socket_passes_files(self, kind, ends, tmp_path):
         _, _, client, server = ends
-        assert client.passes_files == server.passes_files == (kind is unix)
+        assert client.private == server.private == (kind is unix)
         if kind is not unix:
             return
         sent = (tmp_path / "sent").open("wb+", buffering=0)
