@@ -24,7 +24,7 @@ import numpy as np
 from distkeras_grid.errors import DataError, NonFiniteCenterError, ParameterServerError
 from distkeras_grid.rules import AsynchronousRule, CommitInfo, Rule, SynchronousRule
 from distkeras_grid.rules.finite_checks import Magnitude, chunks, is_finite, is_small, size_of
-from distkeras_grid.rules.statistics import combine_statistics, fold_statistics
+from distkeras_grid.rules.statistics import aggregate_statistics, fold_statistics
 from distkeras_grid.weights import Section, Vector, vector_size
 
 
@@ -86,7 +86,7 @@ class Center:
                     small = small and is_small(averaged[place])
         self._end(seat, before, small=small)
 
-    def combine(
+    def aggregate(
         self,
         payloads: Sequence[Vector],
         commits: Sequence[CommitInfo],
@@ -103,10 +103,10 @@ class Center:
         small = True
         with np.errstate(over="ignore", invalid="ignore"):
             for span in (self._ruled, *self._averaged):
-                combine = rule.aggregate if span is self._ruled else combine_statistics
+                aggregate = rule.aggregate if span is self._ruled else aggregate_statistics
                 center, sent = self.vector[span], [payload[span] for payload in payloads]
                 for place in chunks(center.size):
-                    combine(center[place], [each[place] for each in sent], commits)
+                    aggregate(center[place], [each[place] for each in sent], commits)
                     if span in self._changing:
                         small = small and is_small(center[place])
         self._end(0, before, small=small)

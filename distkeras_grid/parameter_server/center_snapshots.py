@@ -1,22 +1,24 @@
 """Copies of the center, made during an epoch and kept until the driver has fetched them.
 
 While the driver validates one center, fast workers may end many epochs. The first few copies are in
-memory, and the others on a shelf, which a real server has on disk.
+memory, and the others where `Spill` puts them: a real server has them on disk.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
+
+import numpy as np
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
 
 #: Copies that are in memory.
 IN_MEMORY = 2
-#: Where the other copies lie, by number.
-Shelf: TypeAlias = MutableMapping[int, Vector]
+#: Returns a copy of a vector that is not needed soon.
+Spill: TypeAlias = Callable[[Vector], Vector]
 
 
 class Snapshots:
@@ -25,16 +27,18 @@ class Snapshots:
     If workers make the steps, the server receives the weights of a version later than the version
     itself. A snapshot that is due then waits for them.
 
+    The driver asks for them in order. Those that it has passed over are dropped.
+
     `per_epoch`: number of snapshots in one epoch; 0 for none.
-    `shelf`: stores copies of vectors that are not needed soon; without one, all are in memory.
     """
 
-    def __init__(self, per_epoch: int, shelf: Shelf | None = None) -> None:
-        self._per_epoch = per_epoch
-        self._shelf = shelf
+    def __init__(self, per_epoch: int, spill: Spill = np.copy) -> None:
+        self._per_epoch, self._spill = per_epoch, spill
         self._made: dict[int, Vector] = {}
         self._awaited: dict[int, int] = {}
+        # What was given last, and the newest that was asked for.
         self._fetched: int | None = None
+        self._asked = 0
 
     @property
     def awaits(self) -> bool:
@@ -49,10 +53,9 @@ class Snapshots:
     def take(self, due: Iterable[int], center: Vector) -> None:
         """Copy the center for each snapshot that is due."""
         for number in due:
-            if self._shelf is None or len(self._made) < IN_MEMORY:
-                self._made[number] = center.copy()
-            else:
-                self._shelf[number] = center
+            if number >= self._asked:
+                few = len(self._made) < IN_MEMORY
+                self._made[number] = center.copy() if few else self._spill(center)
 
     def wait_for(self, due: Iterable[int], version: int) -> None:
         """Make the snapshots that are due wait for the weights of a version."""
@@ -67,20 +70,19 @@ class Snapshots:
 
     def give(self, number: int) -> Vector:
         """Return a snapshot. It is kept until `drop_fetched`, because the answer may be lost."""
-        shelf = self._shelf or {}
-        if number not in self._made and number not in shelf:
+        self._asked = max(self._asked, number)
+        self._made = {each: center for each, center in self._made.items() if each >= self._asked}
+        if number not in self._made:
             raise RefusedError(
                 f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "
                 f"run makes none. Received: a request for it in a run of {self._per_epoch} "
                 "snapshots an epoch."
             )
         self._fetched = number
-        return shelf[number] if number in shelf else self._made[number]
+        return self._made[number]
 
     def drop_fetched(self, but: int | None) -> None:
         """Drop the snapshot that was returned last, unless it is requested again."""
         if self._fetched is not None and self._fetched != but:
             self._made.pop(self._fetched, None)
-            if self._shelf:
-                self._shelf.pop(self._fetched, None)
             self._fetched = None

@@ -29,7 +29,7 @@ from distkeras_grid.parameter_server.server_events import (
     SendReply,
     message_event,
 )
-from distkeras_grid.parameter_server.spill import FileSnapshotStore
+from distkeras_grid.parameter_server.spill import spilled
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
 
@@ -45,9 +45,8 @@ class Coordinator:
     """
 
     def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
-        self._shelf = shelf = FileSnapshotStore()
         self._core = (
-            ServerCore.resumed(spec, saved, shelf) if saved else ServerCore(spec, center, shelf)
+            ServerCore.resumed(spec, saved, spilled) if saved else ServerCore(spec, center, spilled)
         )
         self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
@@ -57,11 +56,6 @@ class Coordinator:
         self._driver_is_due = threading.Event()
         # One clock for deadlines and history: Unix time that never goes back.
         self._epoch = time.time() - time.monotonic()
-
-    def close(self) -> None:
-        """Give up the snapshots that the driver has not fetched; it asks for no more."""
-        with self._lock:
-            self._shelf.close()
 
     def join(self, seat: int, attempt: int) -> ConnectionId:
         """Give a seat to a connection. Whatever an older connection waits for ends."""

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Self, TypeVar
 
-from msgspec.structs import replace
-
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import (
     LocalProtocolError,
@@ -34,7 +32,6 @@ from distkeras_grid.parameter_server.messages import (
     FetchPart,
     Message,
     Poll,
-    SeatStatus,
 )
 from distkeras_grid.parameter_server.retry_budget import RetryBudget
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -64,9 +61,6 @@ class DriverClient:
         self._target, self._driver_key, self._run, self._lives = address, key, run, lives
         self._size = size
         self._offset = 0
-        # The last known status of all seats, and its moment.
-        self._seats: dict[int, SeatStatus] = {}
-        self._moment = 0
 
     @classmethod
     def connect(
@@ -96,15 +90,13 @@ class DriverClient:
         at the end of an epoch.
         """
         update = self._ask(
-            Poll(self._offset, captured, self._moment, patience),
+            Poll(self._offset, captured, patience),
             CenterUpdate,
             timeout,
             fits=lambda answer: check_request(answer, answer.offset, self._offset),
         )
         self._offset += len(update.events)
-        self._moment = update.moment
-        self._seats |= {seat.worker: seat for seat in update.seats}
-        return replace(update, seats=tuple(self._seats.values()))
+        return update
 
     def command(
         self,

@@ -104,8 +104,6 @@ class Ledger:
         self._epochs_ended = 0
         self._ended = False
         self._metrics = MetricSums()
-        # The seats as they were last told to the driver, and the moments at which they changed.
-        self._statuses: dict[int, tuple[SeatStatus, int]] = {}
 
     # Seats
 
@@ -264,7 +262,7 @@ class Ledger:
         staleness = 0 if self._separate else self.version - commit.version
         return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
-    def fold(
+    def count_folded(
         self,
         arrivals: Sequence[PendingCommit],
         infos: Sequence[CommitInfo],
@@ -397,27 +395,17 @@ class Ledger:
     # The driver
 
     def update(
-        self,
-        offset: int,
-        before_epoch: float = math.inf,
-        moment: int = 0,
-        waiting: Container[int] = (),
+        self, offset: int, before_epoch: float = math.inf, waiting: Container[int] = ()
     ) -> CenterUpdate:
         """Return the current state of the run, and the events after the first `offset`.
 
         The first `offset` events are dropped. The end of `before_epoch`, and later events, are not
-        reported yet. Seats are told that have changed after a `moment`. The commits of the
-        seats `waiting` wait for those of others.
+        reported yet. The commits of the seats `waiting` wait for those of others.
         """
-        now = max((at for _, at in self._statuses.values()), default=0)
-        for number in range(len(self._work)):
-            status = self._status(number, waiting=number in waiting)
-            if number not in self._statuses or self._statuses[number][0] != status:
-                self._statuses[number] = status, now + 1
-        seats = tuple(status for status, at in self._statuses.values() if at > moment)
+        numbers = range(len(self._work))
+        seats = tuple(self._status(number, waiting=number in waiting) for number in numbers)
         events = tuple(self.events.after(offset, EVENTS_PER_UPDATE, before_epoch))
-        now = max(at for _, at in self._statuses.values())
-        return CenterUpdate(self.version, self.samples_folded, seats, events, offset, moment=now)
+        return CenterUpdate(self.version, self.samples_folded, seats, events, offset)
 
     def _status(self, number: int, *, waiting: bool) -> SeatStatus:
         seat, work = self.members.seats[number], self._work[number]

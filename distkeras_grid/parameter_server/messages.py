@@ -314,14 +314,12 @@ class WorkerError(ClientMessage, frozen=True):
 class Poll(ClientMessage, frozen=True):
     """The driver has `offset` events since the start of the run and asks for the later ones.
 
-    It has kept its own state for the checkpoints up to number `captured`, and it knows the seats as
-    they were in the update of this `moment`. The answer comes after `patience` seconds, or as
-    soon as workers wait at the end of an epoch.
+    It has kept its own state for the checkpoints up to number `captured`. The answer comes after
+    `patience` seconds, or as soon as workers wait at the end of an epoch.
     """
 
     offset: Count
     captured: Count = 0
-    moment: Count = 0
     patience: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
@@ -351,8 +349,6 @@ class CenterUpdate(ServerMessage, frozen=True):
 
     With the last of them the driver has all events before the checkpoint of number `captured`, and
     it receives no later ones until it says that it has kept its own state. 0 for no checkpoint.
-    `seats` are those that have changed since the moment that the driver knows; the next one that it
-    knows is `moment`.
     """
 
     limit: ClassVar[int] = UPDATE_LIMIT
@@ -362,7 +358,6 @@ class CenterUpdate(ServerMessage, frozen=True):
     events: tuple[Event, ...]
     offset: Count = 0
     captured: Count = 0
-    moment: Count = 0
 
 
 class Command(ClientMessage, frozen=True):

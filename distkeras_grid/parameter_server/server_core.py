@@ -35,7 +35,7 @@ from distkeras_grid.errors import (
     name_and_text,
 )
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.center_snapshots import Shelf, Snapshots
+from distkeras_grid.parameter_server.center_snapshots import Snapshots, Spill
 from distkeras_grid.parameter_server.checkpoint_state import (
     SavedServer,
     seats_in_order,
@@ -105,7 +105,7 @@ class ServerCore:
         self,
         spec: RunSpec,
         center: Vector,
-        shelf: Shelf | None = None,
+        spill: Spill = np.copy,
         saved: SavedServer | None = None,
     ) -> None:
         self._spec = spec
@@ -120,7 +120,7 @@ class ServerCore:
                 self._rule, spec.layout.sections, spec.workers, structs.asdict(saved.center)
             )
         self.members = self.ledger.members
-        self._snapshots = Snapshots(spec.snapshots_per_epoch, shelf)
+        self._snapshots = Snapshots(spec.snapshots_per_epoch, spill)
         self._encoder = DeltaEncoder(spec.compression, spec.size, replies=self._reply_has_vector)
         self._commit_filter: CommitFilter | None = None
         if (outliers := spec.exchange.outliers) is not None:
@@ -430,7 +430,7 @@ class ServerCore:
                 self.center.fold(commits[0].vector, infos[0], commits[0].size)
             else:
                 sizes = [commit.size or size_of(commit.vector) for commit in commits]
-                self.center.combine([commit.vector for commit in commits], infos, sizes)
+                self.center.aggregate([commit.vector for commit in commits], infos, sizes)
         except NonFiniteCenterError as error:
             if not self._spec.skips_nonfinite:
                 return [RejectWaiter(commit.session, error) for commit in commits]
@@ -442,7 +442,7 @@ class ServerCore:
         if self._steps is not None:
             self._steps.add(commits[0].vector)
         sent = [self._encoder.encode(commit.session.seat, commit.vector) for commit in commits]
-        replies, due = self.ledger.fold(commits, infos, now, sent)
+        replies, due = self.ledger.count_folded(commits, infos, now, sent)
         self._snap(due)
         actions: list[Action] = []
         for commit, reply, size in zip(commits, replies, sent, strict=True):
@@ -512,7 +512,7 @@ class ServerCore:
         if message.captured >= number:
             events.go_on()
         waiting = {*self._waiters.round, *self._waiters.barrier}
-        update = self.ledger.update(message.offset, missing, message.moment, waiting)
+        update = self.ledger.update(message.offset, missing, waiting)
         if message.offset + len(update.events) == events.stops_at:
             update = replace(update, captured=number)
         return [SendReply(DRIVER, update)]
@@ -576,7 +576,7 @@ class ServerCore:
 
     @classmethod
     def resumed(
-        cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: Shelf | None = None
+        cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], spill: Spill = np.copy
     ) -> Self:
         """Build the core of a run that goes on from a checkpoint."""
         saved = SavedServer.from_bytes(parts[0])
@@ -588,7 +588,7 @@ class ServerCore:
             )
         if (saved.replay is not None) != rule_of(spec.rule).traits.steps_on_workers:
             raise DataError("The state of a parameter server is not that of this run's rule.")
-        core = cls(spec, np.zeros(spec.size, np.float32), shelf, saved)
+        core = cls(spec, np.zeros(spec.size, np.float32), spill, saved)
         if core._commit_filter is not None and saved.outliers is not None:
             core._commit_filter.restore(saved.outliers)
         for seat, state in zip(seats, parts[1:], strict=True):

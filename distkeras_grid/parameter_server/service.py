@@ -92,9 +92,8 @@ class Service:
         return self._listener.address
 
     def close(self) -> None:
-        """Stop accepting connections, and give up the snapshots that are on disk."""
+        """Stop accepting connections."""
         self._listener.close()
-        self._coordinator.close()
 
     def _serve(self, stream: SocketStream) -> None:
         spec = self._settings.spec

@@ -10,11 +10,10 @@ Nothing here has a process, a socket or a clock.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 from msgspec import structs
 
@@ -23,12 +22,12 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.records import Event, WindowRecord, WorkerRecord
+from distkeras_grid.records import Event, LateRecord, SkippedRecord, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.weights import shard_sections
 
-#: A window of a run: worker, epoch, and its number in the epoch.
-_Window: TypeAlias = tuple[int, int, int]
+#: What becomes of a window: one of these is told when it has been answered.
+WINDOWS = (WindowRecord, LateRecord, SkippedRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,26 +153,21 @@ class EventMerger:
         # What waits for other servers, and what waits for nothing any more.
         self._waiting: deque[Event] = deque()
         self._ready: list[Event] = []
-        # Of each other server: the bytes up and down of windows that wait for the first one.
-        self._others: list[dict[_Window, tuple[int, int]]] = [{} for _ in range(1, servers)]
-        self._ahead = [dict(each) for each in ahead] or [{} for _ in self._others]
+        self._others = [WindowQueue(each) for each in ahead or [{}] * (servers - 1)]
         self._newest = [CenterUpdate(version=0, samples_folded=0, seats=(), events=())] * servers
 
     def add(self, number: int, update: CenterUpdate) -> None:
         """Note what a server tells; `due` tells it on."""
         self._newest[number] = update
         for event in update.events:
-            if number:
-                self._add_other(self._others[number - 1], event)
-            else:
+            if not number:
                 (self._ready if isinstance(event, WorkerRecord) else self._waiting).append(event)
-        self._settle()
-
-    def _add_other(self, known: dict[_Window, tuple[int, int]], event: Event) -> None:
-        if isinstance(event, WindowRecord):
-            known[_window_of(event)] = event.bytes_up, event.bytes_down
-        elif isinstance(event, WorkerRecord) and event.status == "failed":
-            self._ready.append(event)
+            elif not isinstance(event, WorkerRecord):
+                self._others[number - 1].add(event)
+            elif event.status == "failed":
+                self._ready.append(event)
+        while self._waiting and self._has_come(self._waiting[0]):
+            self._settle_first()
 
     def due(self) -> CenterUpdate:
         """Return one update for those of all servers, each of which has been heard."""
@@ -187,55 +181,74 @@ class EventMerger:
         while self._waiting:
             self._settle_first()
 
-    def _settle(self) -> None:
-        """Make ready what waits for nothing any more."""
-        while self._waiting:
-            event = self._waiting[0]
-            if isinstance(event, WindowRecord) and not all(
-                _window_of(event) in known or ahead.get(event.worker)
-                for known, ahead in zip(self._others, self._ahead, strict=True)
-            ):
-                break
-            self._settle_first()
+    def _has_come(self, event: Event) -> bool:
+        """Whether an event of the first server waits for no other one."""
+        return not isinstance(event, WINDOWS) or all(
+            each.has(event.worker) for each in self._others
+        )
 
     def _settle_first(self) -> None:
         event = self._waiting.popleft()
-        if isinstance(event, WindowRecord):
-            pairs = zip(self._others, self._ahead, strict=True)
-            event = _with_bytes(event, [_take(_window_of(event), *pair) for pair in pairs])
+        if isinstance(event, WINDOWS):
+            sizes = [each.take(event.worker) for each in self._others]
+            if isinstance(event, WindowRecord):
+                event = structs.replace(
+                    event,
+                    bytes_up=event.bytes_up + sum(up for up, _ in sizes),
+                    bytes_down=event.bytes_down + sum(down for _, down in sizes),
+                )
         self._ready.append(event)
 
 
-def lag(first: SavedLedger, other: SavedLedger) -> dict[int, int]:
-    """Return how many more windows of each worker one server has folded than the first.
+class WindowQueue:
+    """The windows that another server has answered, and the first one has not yet.
 
-    Such windows are trained again when the run goes on. This server keeps what it has, and tells
-    no record of them.
+    Each server answers the windows of a worker in their order, and each of them once. So it is
+    enough to know how many of them it is ahead of the first one, or behind it.
+
+    `ahead`: by how many windows of each worker it was ahead when the run went on; negative if
+    behind.
+    """
+
+    def __init__(self, ahead: Mapping[int, int]) -> None:
+        # Of each worker: the bytes up and down of such windows, and how many are still to come for
+        # which the first server has not waited.
+        self._sizes: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
+        self._owed: Counter[int] = Counter()
+        for worker, count in ahead.items():
+            self._sizes[worker].extend([(0, 0)] * count)
+            self._owed[worker] = max(0, -count)
+
+    def add(self, event: Event) -> None:
+        """Note that a window was answered; other events are the first server's."""
+        if not isinstance(event, WINDOWS):
+            return
+        if self._owed[event.worker]:
+            self._owed[event.worker] -= 1
+        elif isinstance(event, WindowRecord):
+            self._sizes[event.worker].append((event.bytes_up, event.bytes_down))
+        else:
+            self._sizes[event.worker].append((0, 0))
+
+    def has(self, worker: int) -> bool:
+        """Whether the worker's next window was answered."""
+        return bool(self._sizes[worker])
+
+    def take(self, worker: int) -> tuple[int, int]:
+        """Return the bytes up and down of the worker's next window; do not wait for them."""
+        if self._sizes[worker]:
+            return self._sizes[worker].popleft()
+        self._owed[worker] += 1
+        return 0, 0
+
+
+def lag(first: SavedLedger, other: SavedLedger) -> dict[int, int]:
+    """Return how many more windows of each worker one server has answered than the first.
+
+    When the run goes on, such windows are trained again: this server keeps what it has, and tells
+    no record of them. Where the number is negative, the first one does.
     """
     return {
-        seat: max(0, theirs.next_sequence - ours.next_sequence)
+        seat: theirs.next_sequence - ours.next_sequence
         for seat, (ours, theirs) in enumerate(zip(first.seats, other.seats, strict=True))
     }
-
-
-def _take(
-    window: _Window, known: dict[_Window, tuple[int, int]], ahead: dict[int, int]
-) -> tuple[int, int]:
-    """Take a window that a server has folded; return its bytes, which a checkpoint has not."""
-    if window in known:
-        return known.pop(window)
-    ahead[window[0]] = max(0, ahead.get(window[0], 0) - 1)
-    return 0, 0
-
-
-def _window_of(record: WindowRecord) -> _Window:
-    return record.worker, record.epoch, record.window
-
-
-def _with_bytes(record: WindowRecord, others: Sequence[tuple[int, int]]) -> WindowRecord:
-    """Return a record with the bytes of the other servers added."""
-    return structs.replace(
-        record,
-        bytes_up=record.bytes_up + sum(up for up, _ in others),
-        bytes_down=record.bytes_down + sum(down for _, down in others),
-    )

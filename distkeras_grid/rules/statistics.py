@@ -33,7 +33,7 @@ def fold_statistics(center: Vector, payload: Vector, workers: int) -> None:
     np.copyto(payload, center)
 
 
-def combine_statistics(
+def aggregate_statistics(
     center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
 ) -> None:
     """Replace the center's statistics by the mean over a round, weighted by samples.

@@ -61,7 +61,7 @@ def exchange(rule, vector, before, after, workers=1):
     if isinstance(rule, AsynchronousRule):
         center.fold(payload, info)
     else:
-        center.combine([payload], [info])
+        center.aggregate([payload], [info])
     apply_reply(rule, SECTIONS, after, payload, start)
     if rule.traits.steps_on_workers:  # by SGD with rate 1
         start[:TRAINABLE] = before[:TRAINABLE] - start[:TRAINABLE]

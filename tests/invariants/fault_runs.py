@@ -598,7 +598,7 @@ class FaultyRun:
                 ((vector,), (info,)) = commits, infos
                 center.fold(vector, info)
             else:
-                center.combine(commits, infos)
+                center.aggregate(commits, infos)
         return np.stack([center.of(seat) for seat in range(self.workers)])
 
     def _check_center(self):

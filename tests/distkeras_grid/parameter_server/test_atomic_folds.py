@@ -159,7 +159,7 @@ def doubled(center, vector):
 def change(center):
     """Fold a commit, or a round of one, of ordinary numbers."""
     if isinstance(center._rule, SynchronousRule):
-        center.combine([constant(1)], [INFO])
+        center.aggregate([constant(1)], [INFO])
     else:
         center.fold(constant(1), INFO)
 
@@ -217,7 +217,7 @@ def test_the_mean_of_opposite_giants_is_finite(section):
     center = Center(AveragingRule(), constant(0), SECTIONS, 2)
     payloads = [constant(0), constant(0)]
     payloads[0][section.span], payloads[1][section.span] = HUGE, -HUGE
-    center.combine(payloads, [INFO, INFO])
+    center.aggregate(payloads, [INFO, INFO])
     for vector in (center.vector, *payloads):
         np.testing.assert_array_equal(vector, 0)
 
@@ -227,7 +227,7 @@ def test_identical_giants_have_themselves_as_their_mean_bit_for_bit():
     giant = (random.uniform(-1, 1, SIZE) * 3.4e38).astype(np.float32)
     center = Center(AveragingRule(), constant(0), SECTIONS, 3)
     infos = [CommitInfo(seat, 1, samples, 0) for seat, samples in enumerate((1, 3, 7))]
-    center.combine([giant.copy() for _ in infos], infos)
+    center.aggregate([giant.copy() for _ in infos], infos)
     np.testing.assert_array_equal(center.vector, giant)
 
 
@@ -270,7 +270,7 @@ def test_rounds_fold_wholly_into_a_finite_center_or_change_nothing(rule, rounds)
     for places in rounds:
         before, payloads = center.to_state(), [with_giants(each) for each in places]
         try:
-            center.combine(payloads, infos)
+            center.aggregate(payloads, infos)
             assert all(map(is_finite, payloads))
         except NonFiniteCenterError:
             assert rule.name == "elastic_round", "a mean of finite numbers is finite"

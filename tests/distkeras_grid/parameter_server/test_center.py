@@ -42,7 +42,7 @@ def test_a_round_gives_everyone_the_new_center():
     sections = sections_of_sizes(2 * CHUNK, CHUNK + 1)
     center = Center(AveragingRule(), np.zeros(3 * CHUNK + 1, np.float32), sections, seats=2)
     payloads = [np.full_like(center.vector, value) for value in (1, 5)]
-    center.combine(payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
+    center.aggregate(payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
     for vector in (center.vector, *payloads):
         np.testing.assert_array_equal(vector, 2)
 

@@ -25,7 +25,7 @@ from tests.specs import make_spec
 SIZE, ROWS = 3, 6
 
 
-def built(rule="downpour", workers=2, center=None, shelf=None, **terms):
+def built(rule="downpour", workers=2, center=None, **terms):
     rule = rule if isinstance(rule, dict) else {"name": rule, "parameters": {}}
     spec = make_spec(
         workers=workers,
@@ -35,7 +35,7 @@ def built(rule="downpour", workers=2, center=None, shelf=None, **terms):
         **terms,
     )
     center = np.ones(SIZE, np.float32) if center is None else center
-    core = ServerCore(spec, center, shelf)
+    core = ServerCore(spec, center)
     sessions = [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
     for session in sessions:
         core.handle(ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)

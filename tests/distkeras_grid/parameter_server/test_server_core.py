@@ -100,11 +100,8 @@ def commit_of(worker, **changes):
     return WindowCommit(**{**told, "started": 0, "seconds": 0, **changes})
 
 
-class CopyingShelf(dict):
-    """A shelf for snapshots in memory."""
-
-    def __setitem__(self, number, vector):
-        super().__setitem__(number, vector.copy())
+class Spilled(np.ndarray):
+    """A snapshot that a real server has on disk."""
 
 
 @dataclass
@@ -178,8 +175,8 @@ class MindMachine(RuleBasedStateMachine):
             snapshots_per_epoch=self.snapshots,
             **self.terms,
         )
-        self.shelf = CopyingShelf()
-        self.core = ServerCore(self.spec, np.zeros(SIZE, np.float32), self.shelf)
+        spill = lambda center: center.copy().view(Spilled)  # noqa: E731
+        self.core = ServerCore(self.spec, np.zeros(SIZE, np.float32), spill)
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
         self.version, self.now, self.open, self.stop = 0, 100.0, False, False
@@ -190,6 +187,8 @@ class MindMachine(RuleBasedStateMachine):
         self.moment, self.number, self.taken = None, 0, 0
         # The centers of the epochs that have ended, until they are fetched; who was refused.
         self.ended, self.made, self.failed = 0, {}, []
+        # The newest that was fetched: the driver asks for none before it.
+        self.passed = 0
         self.prepare()
         if all_there:
             for number in range(SEATS):
@@ -229,7 +228,7 @@ class MindMachine(RuleBasedStateMachine):
     def end_epochs(self, passed):
         while self.ended < passed:
             self.ended += 1
-            if self.snapshots:
+            if self.snapshots and self.ended >= self.passed:
                 self.made[self.ended] = self.center.copy()
 
     def take(self, seat, commit, payload):
@@ -707,12 +706,15 @@ class SnapshotMachine(MindMachine):
                 self.commit_one(number, payload, ROWS)
 
     @invariant()
-    def all_but_a_few_snapshots_are_on_the_shelf(self):
-        assert len(self.core._snapshots._made) <= IN_MEMORY
+    def all_but_a_few_snapshots_are_spilled(self):
+        made = self.core._snapshots._made.values()
+        assert sum(not isinstance(each, Spilled) for each in made) <= IN_MEMORY
 
     @rule(number=st.integers(0, EPOCHS + 1))
     def fetch_snapshot(self, number):
-        """It is there until the driver asks for another thing."""
+        """It is there until the driver asks for another thing; those before it are dropped."""
+        self.passed = max(self.passed, number)
+        self.made = {n: center for n, center in self.made.items() if n >= self.passed}
         for _ in range(2):
             if number not in self.made:
                 with pytest.raises(RefusedError):
@@ -1114,7 +1116,7 @@ TestJudgedRounds, TestMoreJudgedRounds = quick_and_long(JudgedRounds)
 
 
 def vectors_in(core):
-    """Return the vectors and states that a core holds, but for those on the shelf."""
+    """Return the vectors and states that a core holds, but for what is spilled."""
     center, (saved, states) = core.center, core._checkpoint._captured or ({}, [])
     held = [*core._waiters.gate, *core._waiters.round.values(), *core._waiters.barrier.values()]
     replay = core._steps and core._steps.log
@@ -1128,7 +1130,7 @@ def vectors_in(core):
         *(*(kept.state for kept in core._checkpoint.states.all.values()), *states),
         *arrays_of(saved),
     ]
-    return [each for each in found if each is not None]
+    return [each for each in found if each is not None and not isinstance(each, Spilled)]
 
 
 def arrays_of(tree):
@@ -1151,21 +1153,18 @@ def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
     core = ServerCore(spec, np.zeros(SIZE, np.float32))
     first, _ = started(core)
 
-    def seat(moment=0):
-        told = core.handle(ReceivedMessage(DRIVER, Poll(0, moment=moment)), 0.0)[0].message
-        return next((s for s in told.seats if s.worker == 0), None), told.moment
+    def seat():
+        return core.handle(ReceivedMessage(DRIVER, Poll(0)), 0.0)[0].message.seats[0]
 
     core.handle(ReceivedMessage(first, Heartbeat("training", 7, "node-3", "/logs/3")), 0.0)
-    told, moment = seat()
+    told = seat()
     assert (told.doing, told.done, told.beats) == ("training", 7, 1)
     assert (told.host, told.log) == ("node-3", "/logs/3")
-    # A driver that knows this is told nothing again, until something changes.
-    assert seat(moment) == (None, moment)
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
     core.handle(ReceivedMessage(first, commit, np.ones(SIZE, np.float32)), 1.0)
-    assert seat(moment)[0].doing == "waiting"
+    assert seat().doing == "waiting"
     core.handle(JoinRequest(0, 1), 2.0)
-    told, _ = seat(moment)
+    told = seat()
     assert (told.attempt, told.doing, told.beats, told.host) == (1, "", 0, "")
 
 

@@ -375,16 +375,6 @@ def test_a_request_that_waits_is_not_disturbed_by_signs_of_life(serve, tools):
     assert first.beat("training", 0, "", "")
 
 
-def test_the_driver_is_told_only_of_seats_that_have_changed(serve):
-    bench = serve(seats=3)
-    driver = bench.driver()
-    assert [seat.status for seat in driver.poll(5).seats] == ["absent"] * 3
-    client = bench.worker(1)
-    assert [seat.status for seat in driver.poll(5).seats] == ["absent", "joined", "absent"]
-    client.beat("reading", 3, "node", "")
-    assert [seat.done for seat in driver.poll(5).seats] == [0, 3, 0]
-
-
 # The driver
 
 

@@ -21,7 +21,7 @@ from distkeras_grid.parameter_server.shards import (
     shard_spec,
     split_parts,
 )
-from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
+from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
 from tests.specs import make_settings, make_spec
 
@@ -154,10 +154,39 @@ def test_several_servers_tell_what_the_first_one_tells_once_all_have_folded_it(d
         assert list(map(place_of, told)) == list(map(place_of, due))
         assert found.samples_folded == sum(isinstance(event, WindowRecord) for event in told)
     assert len(told) == len(heard[0])
+    # Nothing is kept of what was told.
+    assert not any(queue for other in joined._others for queue in other._sizes.values())
+    assert not any(any(other._owed.values()) for other in joined._others)
     for event in told:
         if isinstance(event, WindowRecord):
             up = sizes[place_of(event)]
             assert (event.bytes_up, event.bytes_down) == (up, 2 * up)
+
+
+def test_a_window_that_the_first_one_had_when_the_run_went_on_is_told_no_more():
+    """The others fold it now, and the first one tells the next one."""
+    joined = EventMerger(2, [{0: -1}])
+    first, second = events_of(1, [0, 0])
+    joined.add(1, update(first))
+    (again,) = events_of(0, [0, 0])[1:]
+    joined.add(0, update(again))
+    assert joined.due().events == ()
+    joined.add(1, update(second))
+    (told,) = joined.due().events
+    assert (told.window, told.bytes_up) == (1, 11)
+
+
+def test_a_window_that_some_fold_and_others_do_not_waits_for_nobody_twice():
+    joined = EventMerger(2)
+    first, second = events_of(0, [0, 0])
+    late = LateRecord(0, 0, 1, 0, 1, 1, 5, 0.0)
+    joined.add(0, update(late, second))
+    assert joined.due().events == ()
+    joined.add(1, update(first))
+    assert joined.due().events == (late,)
+    joined.add(1, update(second))
+    (told,) = joined.due().events
+    assert (told.window, told.bytes_up) == (1, 2)
 
 
 def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come():
@@ -175,7 +204,7 @@ def ledger(*sequences, epochs=0):
 
 def test_a_server_of_a_checkpoint_may_be_ahead_of_the_first_one():
     assert lag(ledger(1, 2), ledger(1, 4)) == {0: 0, 1: 2}
-    assert lag(ledger(1, 2), ledger(0, 3, epochs=1)) == {0: 0, 1: 1}
+    assert lag(ledger(1, 2), ledger(0, 3, epochs=1)) == {0: -1, 1: 1}
 
 
 def test_each_server_receives_its_own_parts_of_a_checkpoint():

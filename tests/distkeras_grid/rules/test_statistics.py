@@ -1,7 +1,7 @@
 import numpy as np
 
 from distkeras_grid.rules import CommitInfo
-from distkeras_grid.rules.statistics import combine_statistics, fold_statistics
+from distkeras_grid.rules.statistics import aggregate_statistics, fold_statistics
 
 
 def test_a_worker_moves_them_by_its_share():
@@ -21,5 +21,5 @@ def test_a_variance_stays_positive():
 def test_a_round_is_the_mean_over_samples():
     center = np.zeros(1, np.float32)
     payloads = [np.array([value], np.float32) for value in (1, 5)]
-    combine_statistics(center, payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
+    aggregate_statistics(center, payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
     assert center[0] == 2
