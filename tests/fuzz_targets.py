@@ -61,12 +61,6 @@ from tests.memory_streams import memory_pair
 from tests.specs import make_spec
 
 SIZE = 3
-SECTIONS = {
-    PayloadKind.VECTOR: np.ones(SIZE, np.float32).tobytes(),
-    PayloadKind.STATE: bytes(20),
-    PayloadKind.WORKER_STATE: bytes(11),
-    PayloadKind.FILE: bytes(1),
-}
 GENERATION = DriverEpoch(3, Driver("application_17_0001", attempt=2), "token")
 SANDBOX = SandboxState(Ports(*range(20000, 20007)), 1, 1024)
 FIELD = Field("image", (32, 32, 1), classes=("a",))
@@ -88,10 +82,8 @@ def frame_targets(examples: list[Message]) -> list[Target]:
         seeds = []
         for message in examples:
             if type(message) in legal:
-                content = message.carries[0]
-                section = SECTIONS.get(content, b"")
                 sender = _connection(state, type(message).sender)
-                seeds.append(sender.send(message, len(section), content) + section)
+                seeds.append(test_connection.encoded(sender, message))
         if seeds:
             (sender_side,) = {kind.sender for kind in legal}
             (receiver,) = set(Endpoint) - {sender_side}

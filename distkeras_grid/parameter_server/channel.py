@@ -54,8 +54,7 @@ class Channel:
         kind, connection = type(message), self.connection
         payload, content = memoryview(b""), PayloadKind.NOTHING
         if state is not None:
-            kinds = (PayloadKind.WORKER_STATE, PayloadKind.STATE)
-            payload, content = state.data, next(each for each in kinds if each in kind.carries)
+            payload, content = state.data, PayloadKind.STATE
         elif vector is not None and connection.lends_for(kind):
             head = connection.send(message, vector.nbytes, PayloadKind.LENT)
             connection.lay(vector)

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import numpy as np
+
 from distkeras_grid.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -68,7 +70,6 @@ from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector, empty_vector
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _Result = TypeVar("_Result")
@@ -282,13 +283,8 @@ class WorkerClient:
         `weights`: shape ``(size,)``, ``float32``, contiguous.
         `state`: shape ``(state_size,)``, ``uint8``; empty if the optimizer has none.
         """
-
-        def ask() -> None:
-            self._session.ask(PutOptimizerState(version), Done, weights)
-            if state.size:
-                self._session.ask(PutOptimizerState(version), Done, state=state)
-
-        self._again(ask)
+        both = np.concatenate([weights.view(np.uint8), state])
+        self._again(lambda: self._session.ask(PutOptimizerState(version), Done, state=both))
 
     def put_worker_state(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
         """Send the state that this worker needs besides the center to go on.

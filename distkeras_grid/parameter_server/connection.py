@@ -26,7 +26,9 @@ from distkeras_grid.parameter_server.messages import (
     CommitReply,
     Endpoint,
     Message,
+    OptimizerState,
     PayloadKind,
+    PutOptimizerState,
     Step,
     WindowCommit,
 )
@@ -188,22 +190,28 @@ class Connection:
         if content is PayloadKind.NOTHING:
             return payload == 0
         if content is PayloadKind.STATE:
-            return payload == self._state_size > 0
-        if content is PayloadKind.WORKER_STATE:
-            return 0 < payload <= self._largest_worker_state(kind)
+            least, most = self._state_sizes(kind)
+            return 0 < least <= payload <= most
         wire = self._wires.get(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
 
-    def _largest_worker_state(self, kind: type[Message]) -> int:
-        return LARGEST_PART if kind is CheckpointPart else self._worker_state_limit
+    def _state_sizes(self, kind: type[Message]) -> tuple[int, int]:
+        """Return the fewest and the most bytes of a state that comes with such messages."""
+        if kind is CheckpointPart:
+            return 1, LARGEST_PART
+        if kind is OptimizerState:
+            return self._state_size, self._state_size
+        if kind is PutOptimizerState:
+            whole = 4 * self._size + self._state_size
+            return whole, whole
+        return 1, self._worker_state_limit
 
     def _what_fits(self, kind: type[Message]) -> str:
         wire = self._wires.get(kind)
         lengths = {
             PayloadKind.NOTHING: "0",
             PayloadKind.VECTOR: wire.lengths if wire else f"{4 * self._size}",
-            PayloadKind.STATE: f"{self._state_size}",
-            PayloadKind.WORKER_STATE: f"1 to {self._largest_worker_state(kind)}",
+            PayloadKind.STATE: "{} to {}".format(*self._state_sizes(kind)),
             PayloadKind.FILE: "1 (by a Unix socket only)",
         }
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
@@ -246,7 +254,7 @@ class Connection:
 
     def _place(self, header: frames.FrameHeader) -> memoryview | None:
         """Return the memory for the section of a frame, None if it has none."""
-        if header.content in (PayloadKind.STATE, PayloadKind.WORKER_STATE):
+        if header.content is PayloadKind.STATE:
             self.received_state = self._allocate(header.payload)
             return self.received_state.data
         if header.content is PayloadKind.VECTOR and self.vector is not None:

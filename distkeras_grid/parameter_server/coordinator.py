@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.parameter_server.membership import ConnectionId
-from distkeras_grid.parameter_server.messages import Message, Poll
+from distkeras_grid.parameter_server.messages import Message, Poll, PutOptimizerState
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.server_events import (
     DRIVER,
@@ -34,7 +36,6 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -49,6 +50,8 @@ class Coordinator:
             ServerCore.resumed(spec, saved, spilled) if saved else ServerCore(spec, center, spilled)
         )
         self._state_section = spec.layout.state_section
+        # Bytes of the weights, where the optimizer's state follows them.
+        self._weights = 4 * spec.size
         self._lock = threading.Lock()
         # What each connection has to send; any thread may add to it.
         self._mailboxes: dict[ConnectionId, SimpleQueue[SendReply | RejectWaiter]] = {}
@@ -82,6 +85,8 @@ class Coordinator:
 
         Then `wait` returns it. `bytes_up`: bytes of the frame.
         """
+        if isinstance(message, PutOptimizerState) and state is not None:
+            vector, state = state[: self._weights].view(np.float32), state[self._weights :]
         # Outside the lock: it reads the whole section.
         event = message_event(self._state_section, session, message, vector, bytes_up, state)
         with self._lock:

@@ -37,19 +37,15 @@ class LoggedStep:
 class GradientLog:
     """Weights and optimizer state of one version, and the steps since.
 
-    `state_size`: bytes of the optimizer's state.
-    `state`: the optimizer's state, shape ``(state_size,)``, ``uint8``; None for the initial state.
-    A newer state is a new array, so the old one can still be read.
+    `state`: the optimizer's state, shape ``(bytes,)``, ``uint8``; None for the initial state, or if
+    it has none. A newer state is a new array, so the old one can still be read.
     """
 
-    def __init__(self, state_size: int = 0) -> None:
+    def __init__(self) -> None:
         self.version = 0
         self.state: NDArray[np.uint8] | None = None
         self.at: dict[int, int] = {}
-        self._state_size = state_size
         self._steps: dict[int, LoggedStep] = {}
-        # For each seat, the weights whose state is due, and their version.
-        self._arriving: dict[int, tuple[int, Vector]] = {}
         # The optimizer's state that each seat was promised at its start.
         self._promised: dict[int, NDArray[np.uint8]] = {}
 
@@ -86,42 +82,16 @@ class GradientLog:
             )
         return self._promised[seat]
 
-    def receive_weights(self, seat: int, version: int, weights: Vector) -> Vector | None:
-        """Take a seat's weights; return them if no state is to follow and they are newer."""
+    def receive(self, version: int, state: NDArray[np.uint8]) -> bool:
+        """Take the optimizer's state of a version, not copied; return whether it is newer."""
         if version <= self.version:
-            self._arriving.pop(seat, None)
-            return None
-        copy = weights.copy()
-        if self._state_size:
-            self._arriving[seat] = version, copy
-            return None
-        self.version = version
-        return copy
-
-    def receive_state(self, seat: int, version: int, state: NDArray[np.uint8]) -> Vector | None:
-        """Take the state that follows a seat's weights; return these if both are newer.
-
-        `state`: shape ``(state_size,)``, ``uint8``; it is not copied.
-        """
-        if state.shape != (self._state_size,):
-            raise RefusedError(
-                f"The optimizer's state has {self._state_size} bytes. Received: {state.size}."
-            )
-        of_weights, weights = self._arriving.pop(seat, (None, None))
-        if version <= self.version:
-            return None
-        if weights is None or of_weights != version:
-            raise RefusedError(
-                f"The weights of version {version} of worker {seat} must come before its "
-                "optimizer's state. Received: the state."
-            )
-        self.version, self.state = version, state
-        return weights
+            return False
+        self.version, self.state = version, state if state.size else None
+        return True
 
     def lose(self, seat: int) -> None:
         """Stop waiting for a seat whose connection broke; its promised state is kept."""
         self.at.pop(seat, None)
-        self._arriving.pop(seat, None)
 
     def leave(self, seat: int) -> None:
         """Drop what is kept only for a seat whose worker has finished or was replaced."""
@@ -146,9 +116,9 @@ class GradientLog:
         }
 
     @classmethod
-    def from_saved(cls, saved: SavedReplay, state_size: int = 0) -> Self:
+    def from_saved(cls, saved: SavedReplay) -> Self:
         """Build the replay that `to_saved` described."""
-        replay = cls(state_size)
+        replay = cls()
         replay.version, replay.state = saved.version, saved.state
         replay._steps = {
             int(version): LoggedStep(step.gradient, step.rate)

@@ -58,17 +58,15 @@ class Endpoint(Enum):
 class PayloadKind(Enum):
     """What follows a message; the value is its number in the frame's header.
 
-    `KEPT`: what a worker needs beside the center to go on: a packed tree
-    (`distkeras_grid.array_tree`) of at most so many bytes as the run allows. Only the worker reads
-    it.
+    `STATE`: the optimizer's state that workers share, or what a worker needs beside the center to
+    go on: a packed tree (`distkeras_grid.array_tree`), which only the worker reads.
     """
 
     NOTHING = 0
     VECTOR = 1
     STATE = 2
-    WORKER_STATE = 3
-    LENT = 4
-    FILE = 5
+    LENT = 3
+    FILE = 4
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -257,9 +255,9 @@ class Step(ServerMessage, frozen=True):
 
 
 class PutOptimizerState(ClientMessage, frozen=True):
-    """The worker sends a section of a version: first the weights, then the optimizer's state."""
+    """The worker sends the weights of a version, and behind them the optimizer's state."""
 
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR, PayloadKind.STATE)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
     version: Count
 
 
@@ -276,7 +274,7 @@ class OptimizerState(ServerMessage, frozen=True):
 class PutWorkerState(ClientMessage, frozen=True):
     """The worker sends what it needs to go on; the server keeps it for another attempt."""
 
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
     sequence: Count  # Number of the commit that is due
     version: Count  # Version of the center that the worker has
 
@@ -295,7 +293,7 @@ class GetWorkerState(ClientMessage, frozen=True):
 class WorkerStateReply(ServerMessage, frozen=True):
     """The state of an earlier attempt follows, with the numbers of its `PutWorkerState`."""
 
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
     sequence: Count
     version: Count
 
@@ -396,7 +394,7 @@ class FetchPart(ClientMessage, frozen=True):
 class CheckpointPart(ServerMessage, frozen=True):
     """The part follows; there are `parts` of them, one for the server and one for each worker."""
 
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
     part: Count
     parts: Count
 

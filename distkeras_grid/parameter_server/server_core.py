@@ -127,9 +127,8 @@ class ServerCore:
             self._commit_filter = CommitFilter(outliers, self._rule.traits, spec.layout.sections)
         self._steps: WorkerSteps | None = None
         if self._rule.traits.steps_on_workers:
-            size = spec.layout.state_section.nbytes
             replay = None if saved is None else saved.replay
-            log = GradientLog(size) if replay is None else GradientLog.from_saved(replay, size)
+            log = GradientLog() if replay is None else GradientLog.from_saved(replay)
             self._steps = WorkerSteps(
                 *(spec, self.ledger, self.center, self._snapshots, self._encoder, log)
             )

@@ -41,7 +41,7 @@ class ReceivedMessage:
     bytes_up: int = 0  # Bytes of the frame
     # How large the received numbers are, found out before the lock is taken
     size: Magnitude | None = None
-    # The state that came with the message, instead of a vector. The core keeps it.
+    # The state that came with the message. The core keeps it.
     state: NDArray[np.uint8] | None = None
 
 
@@ -55,13 +55,14 @@ def message_event(
 ) -> ReceivedMessage:
     """Return the event of a message, after a look at the numbers that came with it."""
     size = None
-    if state is not None and isinstance(message, PutOptimizerState):
-        if state.shape != (section.nbytes,):
+    if isinstance(message, PutOptimizerState):
+        if vector is None or state is None or state.shape != (section.nbytes,):
             raise RefusedError(
-                f"The optimizer's state has {section.nbytes} bytes. Received: {state.size}."
+                f"Weights and {section.nbytes} bytes of the optimizer's state are expected. "
+                f"Received: {'none' if state is None else state.size}."
             )
-        size = Magnitude.LARGE if section.is_finite(state) else Magnitude.NOT_FINITE
-    elif vector is not None and isinstance(message, WindowCommit | PutOptimizerState):
+        size = size_of(vector) if section.is_finite(state) else Magnitude.NOT_FINITE
+    elif vector is not None and isinstance(message, WindowCommit):
         size = size_of(vector)
     return ReceivedMessage(sender, message, vector, bytes_up, size, state)
 

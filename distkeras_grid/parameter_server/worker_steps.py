@@ -113,16 +113,12 @@ class WorkerSteps:
         return SendReply(event.sender, Step(step.learning_rate, version), step.gradient, size)
 
     def _take_over(self, event: ReceivedMessage) -> SendReply:
-        """Take the weights of a worker, and then the state of its optimizer."""
+        """Take the weights of a worker, and the state of its optimizer."""
         seat, version = event.sender.seat, message_of(event, PutOptimizerState).version
         self._check(event, version)
-        if event.state is not None:
-            weights = self.log.receive_state(seat, version, event.state)
-        else:
-            weights = self.log.receive_weights(seat, version, vector_of(event))
-        if weights is not None:
+        if event.state is not None and self.log.receive(version, event.state):
             self._asked.discard(seat)
-            self._center.replace(weights)
+            self._center.replace(vector_of(event))
             self._snapshots.arrive(version, self._center.vector)
             self.log.forget(self._ledger.version)
         return SendReply(event.sender, Done())

@@ -277,10 +277,8 @@ class Simulation:
                 case cores.RequestState():
                     self._hear(session, FetchState())
                 case cores.StoreOptimizerState(version, weights):
-                    self._hear(session, PutOptimizerState(version), weights)
                     state = worker.shared_state(version)
-                    if state.size:
-                        self._hear(session, PutOptimizerState(version), state=state)
+                    self._hear(session, PutOptimizerState(version), weights, state=state)
                     worker.confirm_hand_over()
                     self._later(self._down.pass_through(0, self.now), "reply", session)
         except RefusedError as refusal:

@@ -228,10 +228,8 @@ class Attempt:
         state = shared_state(self.engine, version)
         while True:
             try:
-                yield from self._ask_once(PutOptimizerState(version), vector=weights)
-                yield from self.at("hand-over")
-                yield from self._noticed()
-                yield from self._ask_once(PutOptimizerState(version), state=state)
+                told = {"vector": weights, "state": state}
+                yield from self._ask_once(PutOptimizerState(version), ["hand-over"], **told)
                 return
             except Broken:
                 yield from self._reconnect()

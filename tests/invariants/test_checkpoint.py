@@ -116,10 +116,8 @@ class Worker:
             case cores.RequestState():
                 self.run.hear(self.session, FetchState())
             case cores.StoreOptimizerState(version, weights):
-                self.run.hear(self.session, PutOptimizerState(version), vector=weights)
-                self.inbox.pop()
-                state = shared_state(self.engine, version)
-                self.run.hear(self.session, PutOptimizerState(version), state=state)
+                told = {"vector": weights, "state": shared_state(self.engine, version)}
+                self.run.hear(self.session, PutOptimizerState(version), **told)
                 self.inbox.pop()
                 self.tell(cores.HandedOver())
             case cores.StoreWorkerState(sequence, version, before, offset, held):

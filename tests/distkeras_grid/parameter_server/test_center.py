@@ -106,4 +106,4 @@ def test_commits_and_rounds_are_not_taken_for_each_other():
     with pytest.raises(ParameterServerError, match="'averaging' folds rounds"):
         Center(AveragingRule(), vector, sections, 1).fold(vector, CommitInfo(0, 1, 1, 0))
     with pytest.raises(ParameterServerError, match="'downpour' folds commits"):
-        Center(DownpourRule(), vector, sections, 1).combine([vector], [CommitInfo(0, 1, 1, 0)])
+        Center(DownpourRule(), vector, sections, 1).aggregate([vector], [CommitInfo(0, 1, 1, 0)])

@@ -24,13 +24,21 @@ VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
 STATE = np.frombuffer(np.int64(7).tobytes() + VECTOR.tobytes(), np.uint8)
 #: What a worker keeps, of which only its largest size is known.
 KEPT, KEPT_LIMIT = np.arange(11, dtype=np.uint8), 16
-SECTIONS = {
-    PayloadKind.VECTOR: VECTOR,
-    PayloadKind.STATE: STATE,
-    PayloadKind.WORKER_STATE: KEPT,
-    # The byte with which a file comes.
-    PayloadKind.FILE: np.zeros(1, np.uint8),
-}
+#: Weights with the optimizer's state behind them.
+BOTH = VECTOR.tobytes() + STATE.tobytes()
+
+
+def section_of(message, content=None):
+    """Return the first, or the given, of the sections that a message may carry."""
+    states = {messages.PutOptimizerState: BOTH, messages.OptimizerState: STATE.tobytes()}
+    return {
+        PayloadKind.NOTHING: b"",
+        PayloadKind.VECTOR: VECTOR.tobytes(),
+        PayloadKind.STATE: states.get(type(message), KEPT.tobytes()),
+        # The byte with which a file comes.
+        PayloadKind.FILE: bytes(1),
+    }[content or message.carries[0]]
+
 
 COMMITTED = {
     "sequence": 0,
@@ -104,9 +112,8 @@ def ends(kind):
 
 def encoded(sender, message, content=None):
     """Return a frame with the first, or the given, of the sections that its message may carry."""
-    content = content or message.carries[0]
-    section = SECTIONS[content].tobytes() if content in SECTIONS else b""
-    return sender.send(message, len(section), content) + section
+    section = section_of(message, content)
+    return sender.send(message, len(section), content or message.carries[0]) + section
 
 
 @pytest.mark.parametrize("size", [0, KEPT_LIMIT + 1, 2**60])
@@ -114,13 +121,13 @@ def test_what_is_kept_has_a_limit_before_memory_is_taken(size):
     sender, receiver = ends(messages.PutWorkerState)
     data = header(
         number=MESSAGES.index(messages.PutWorkerState),
-        content=PayloadKind.WORKER_STATE,
+        content=PayloadKind.STATE,
         payload=size,
     )
     with pytest.raises(RemoteProtocolError):
         receiver.receive(data)
     with pytest.raises(LocalProtocolError):
-        sender.send(messages.PutWorkerState(0, 0), size, PayloadKind.WORKER_STATE)
+        sender.send(messages.PutWorkerState(0, 0), size, PayloadKind.STATE)
 
 
 #: What `ends` sends before the other end has proved that it has the key.
@@ -143,9 +150,8 @@ def protected(kind):
 
 def sealed(sender, message):
     """Return the head of a frame and its section, both sealed."""
-    content = message.carries[0]
-    section = SECTIONS[content].tobytes() if content in SECTIONS else b""
-    head = sender.send(message, len(section), content)
+    section = section_of(message)
+    head = sender.send(message, len(section), message.carries[0])
     return head, b"".join(map(bytes, sender.sealed(memoryview(section))))
 
 
@@ -170,8 +176,7 @@ def test_a_message_is_complete_with_its_last_byte(message, sealed_frames):
     """After the authentication its fields and its section are sealed."""
     sender, receiver = (protected if sealed_frames else ends)(type(message))
     head, section = sealed(sender, message)
-    content = message.carries[0]
-    size = SECTIONS[content].nbytes if content in SECTIONS else 0
+    content, size = message.carries[0], len(section_of(message))
     plain = frames.encode(message, size, content)
     seals = sealed_frames * (size > 0) + (sealed_frames and not isinstance(message, AUTHENTICATION))
     assert len(head) + len(section) == len(plain) + size + seals * SEAL_BYTES
@@ -180,8 +185,8 @@ def test_a_message_is_complete_with_its_last_byte(message, sealed_frames):
     assert receiver.frame_size == len(plain) + size
     if content is PayloadKind.VECTOR:
         np.testing.assert_array_equal(receiver.vector, VECTOR)
-    if content is PayloadKind.WORKER_STATE:
-        np.testing.assert_array_equal(receiver.received_state, KEPT)
+    if content is PayloadKind.STATE:
+        assert receiver.received_state.tobytes() == section_of(message)
 
 
 @settings(max_examples=50, deadline=None)
@@ -304,7 +309,8 @@ def told(number, content, payload, **changes):
         ("running", told(HAND_OVER, PayloadKind.NOTHING, 0), "nothing of 0 bytes"),
         ("running", told(HAND_OVER, PayloadKind.STATE, 4 * SIZE), "state of 12 bytes"),
         ("running", told(HAND_OVER, PayloadKind.STATE, 2**62), "state of 4611686018427387904"),
-        ("running", told(HAND_OVER, PayloadKind.VECTOR, STATE.nbytes), "vector of 20 bytes"),
+        ("running", told(HAND_OVER, PayloadKind.STATE, STATE.nbytes), "state of 20 bytes"),
+        ("running", told(HAND_OVER, PayloadKind.VECTOR, 4 * SIZE), "vector of 12 bytes"),
     ],
 )
 def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match):

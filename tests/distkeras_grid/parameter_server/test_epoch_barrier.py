@@ -177,7 +177,8 @@ def test_where_workers_make_the_steps_the_next_round_waits():
     assert not team.core.driver_is_due
     (step,) = team.hear(asked, FetchStep(0))
     assert step.message.learning_rate is None
-    team.hear(asked, PutOptimizerState(2), vector=np.full(SIZE, 2, np.float32))
+    told = {"vector": np.full(SIZE, 2, np.float32), "state": np.empty(0, np.uint8)}
+    team.hear(asked, PutOptimizerState(2), **told)
     assert team.core.driver_is_due
     center = team.core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)[0].vector
     np.testing.assert_array_equal(center, 2)

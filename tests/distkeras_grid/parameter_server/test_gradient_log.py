@@ -51,141 +51,87 @@ def state(value=0.0, count=7):
     return STATE.pack([np.int64(count), vector(value)])
 
 
-def told(replay, seat, version, weights, velocity):
-    """Tell both sections; return the weights if the center is to take them over."""
-    assert replay.receive_weights(seat, version, vector(weights)) is None
-    return replay.receive_state(seat, version, state(velocity))
-
-
 def bytes_in(replay):
     """Return the bytes of all arrays of a replay."""
     steps = [step.gradient for step in replay._steps.values()]
-    weights = [weights for _, weights in replay._arriving.values()]
     states = [*replay._promised.values(), *([] if replay.state is None else [replay.state])]
-    return sum(array.nbytes for array in [*steps, *weights, *states])
+    return sum(array.nbytes for array in [*steps, *states])
 
 
-def new_replay():
-    return GradientLog(STATE.nbytes)
-
-
-def test_a_state_follows_its_weights_and_the_newest_stays():
-    replay = new_replay()
-    assert replay.receive_weights(0, 5, vector(1)) is None
-    assert replay.receive_weights(1, 4, vector(3)) is None
-    np.testing.assert_array_equal(replay.receive_state(0, 5, state(2)), vector(1))
+def test_the_newest_state_stays():
+    replay = GradientLog()
+    assert [replay.receive(version, state(version)) for version in (5, 5, 4)] == [
+        True,
+        False,
+        False,
+    ]
     assert replay.version == 5
-    np.testing.assert_array_equal(replay.state, state(2))
-    assert replay.receive_state(1, 4, state(4)) is None, "an older one is forgotten"
-    np.testing.assert_array_equal(replay.state, state(2))
-
-
-def test_weights_that_come_again_replace_what_had_come():
-    replay = new_replay()
-    replay.receive_weights(0, 5, vector(1))
-    np.testing.assert_array_equal(told(replay, 0, 6, 7, 2), vector(7))
+    np.testing.assert_array_equal(replay.state, state(5))
 
 
 def test_an_optimizer_without_a_state_hands_over_its_weights_alone():
     replay = GradientLog()
-    np.testing.assert_array_equal(replay.receive_weights(0, 5, vector(1)), vector(1))
+    assert replay.receive(5, np.empty(0, np.uint8))
     assert (replay.version, replay.begin(1)) == (5, (5, False))
-    with pytest.raises(RefusedError):
-        replay.receive_state(0, 5, state())
-
-
-@pytest.mark.parametrize("before", [[], [(0, 4)], [(1, 5)], [(0, 5), (0, 6)]])
-def test_a_state_without_its_weights_is_refused(before):
-    replay = new_replay()
-    for seat, version in before:
-        replay.receive_weights(seat, version, vector())
-    with pytest.raises(RefusedError):
-        replay.receive_state(0, 5, state())
-    assert (replay.version, replay.state) == (0, None)
-
-
-@pytest.mark.parametrize("wrong", [-1, 1, -STATE.nbytes])
-def test_a_state_of_another_size_is_refused(wrong):
-    replay = new_replay()
-    replay.receive_weights(0, 5, vector())
-    with pytest.raises(RefusedError):
-        replay.receive_state(0, 5, np.zeros(STATE.nbytes + wrong, np.uint8))
-    assert (replay.version, replay.state) == (0, None)
 
 
 def test_steps_are_kept_while_somebody_needs_them():
-    replay = new_replay()
+    replay = GradientLog()
     replay.begin(1)
     for version in range(4):
         replay.add(version, LoggedStep(vector(version), None))
     replay.step(1, 2)
-    told(replay, 0, 3, 0, 0)
+    replay.receive(3, state())
     replay.forget(newest=4)
     assert replay.step(1, 2).gradient[0] == 2
     with pytest.raises(RefusedError):
         replay.step(1, 1)
 
 
-def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
-    replay = new_replay()
-    told(replay, 1, 1, 5, 6)
+def test_a_promise_is_kept_until_the_first_step_whoever_is_lost():
+    replay = GradientLog()
+    replay.receive(1, state(6))
     replay.begin(0)
-    alone = bytes_in(replay)
-    replay.receive_weights(0, 2, vector(7))
+    replay.add(1, LoggedStep(vector(), None))
     replay.lose(0)
-    assert bytes_in(replay) == alone
-    np.testing.assert_array_equal(replay.promised(0), state(6))
-    replay.add(1, LoggedStep(vector(), None))
-    told(replay, 1, 3, 0, 0)
-    replay.forget(newest=3)
-    with pytest.raises(RefusedError):
-        replay.step(0, 1)
-
-
-def test_a_promise_is_kept_until_the_first_step():
-    replay = new_replay()
-    told(replay, 1, 1, 5, 6)
-    replay.begin(0)
-    replay.add(1, LoggedStep(vector(), None))
     np.testing.assert_array_equal(replay.promised(0), state(6))
     replay.step(0, 1)
     with pytest.raises(RefusedError):
         replay.promised(0)
 
 
-def test_a_seat_that_has_left_keeps_nothing():
-    replay = new_replay()
-    told(replay, 1, 1, 5, 6)
+def test_a_seat_that_is_lost_or_has_left_keeps_no_steps():
+    for go in (GradientLog.lose, GradientLog.leave):
+        replay = GradientLog()
+        replay.begin(0)
+        replay.add(0, LoggedStep(vector(), None))
+        replay.receive(1, state())
+        replay.forget(newest=1)
+        replay.step(0, 0)
+        go(replay, 0)
+        replay.forget(newest=1)
+        with pytest.raises(RefusedError):
+            replay.step(0, 0)
+
+
+def test_a_seat_that_has_left_is_promised_nothing():
+    replay = GradientLog()
+    replay.receive(1, state(6))
     replay.begin(0)
-    replay.receive_weights(0, 2, vector(7))
     replay.leave(0)
     with pytest.raises(RefusedError):
         replay.promised(0)
-    with pytest.raises(RefusedError):
-        replay.receive_state(0, 2, state())
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_weights_that_are_not_newer_are_not_kept(version):
-    replay = new_replay()
-    replay.receive_weights(1, 6, vector(9))
-    told(replay, 0, 5, 1, 2)
-    before = bytes_in(replay)
-    assert replay.receive_weights(1, version, vector(3)) is None
-    assert bytes_in(replay) == before - vector().nbytes, "what had come before is dropped"
-    assert replay.receive_state(1, version, state(4)) is None
-    np.testing.assert_array_equal(replay.state, state(2))
 
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
     """A quorum goes on without it; it begins again, from newer weights, when it comes back."""
-    replay = new_replay()
+    replay = GradientLog()
     replay.begin(0)
     for version in range(500):
         replay.add(version, LoggedStep(vector(version), None))
         if tells and version % STEPS_BETWEEN_STATES == 0:
-            told(replay, 1, version, 0, 0)
+            replay.receive(version, state())
         replay.forget(newest=version + 1)
         assert bytes_in(replay) <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
     with pytest.raises(RefusedError):
@@ -235,10 +181,10 @@ class Grid:
         """End the training: whoever has made steps tells them now, asked or not."""
         self.say(DRIVER, Command(True, None))
 
-    def tell(self, seat, version, weights, velocity=0.0):
-        """Hand over both sections."""
-        self.say(self.sessions[seat], PutOptimizerState(version), vector(weights))
-        self.say(self.sessions[seat], PutOptimizerState(version), state=state(velocity))
+    def tell(self, seat, version, weights, velocity=0.0, count=7):
+        """Hand over weights and state."""
+        sent = PutOptimizerState(version), vector(weights), state(velocity, count)
+        self.say(self.sessions[seat], *sent)
 
     def center(self, snapshot=None):
         return self.say(DRIVER, FetchCenter(snapshot, 0))
@@ -336,7 +282,7 @@ def test_only_the_newest_connection_steps_and_tells():
     grid.join(1, 1)
     for message in (FetchStep(0), FetchState(), PutOptimizerState(1)):
         with pytest.raises(FencedError):
-            grid.say(old, message, vector(5))
+            grid.say(old, message, vector(5), state())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -359,8 +305,7 @@ def test_a_count_may_have_any_bits():
     grid.round(0)
     grid.stop()
     nan = int(np.array([np.nan]).view(np.int64)[0])
-    grid.say(grid.sessions[0], PutOptimizerState(1), vector(5))
-    grid.say(grid.sessions[0], PutOptimizerState(1), state=state(2, count=nan))
+    grid.tell(0, 1, 5, 2, count=nan)
     late = grid.join(1, 1)
     assert grid.start(late).message.has_state
     count, velocity = STATE.unpack(grid.say(late, FetchState()).state)

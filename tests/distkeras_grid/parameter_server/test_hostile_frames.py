@@ -140,7 +140,7 @@ def test_whatever_a_worker_with_a_key_sends_the_others_go_on(serve, tools, messa
     bench = serve(seats=2, rule="downpour", trainable_size=SIZE)
     with ThreadPoolExecutor() as pool:
         honest, _ = pool.map(lambda seat: bench.started(50, seat=seat), range(2))
-    content = PayloadKind.NOTHING if section is None else PayloadKind.VECTOR
+    content = PayloadKind.NOTHING if section is None else message.carries[0]
     data = b"" if section is None else section.tobytes()
     target = Target("", [frames.fields_of(message)], lambda _: None, (), "msgpack")
     for attempt, fields in enumerate(islice(inputs(target), 60), 1):

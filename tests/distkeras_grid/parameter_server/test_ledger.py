@@ -62,7 +62,7 @@ def begin(state, rows):
 
 def fold_all(state, commits, reply_bytes=0):
     infos = [state.info(commit) for commit in commits]
-    return state.fold(commits, infos, 1.0, [reply_bytes] * len(commits))
+    return state.count_folded(commits, infos, 1.0, [reply_bytes] * len(commits))
 
 
 def fold(state, arrival):
