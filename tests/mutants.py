@@ -48,7 +48,6 @@ SERVER = tuple(
         "center",
         "atomic_folds",
         "server_core",
-        "full_memory",
         "broken_core",
     )
 )

@@ -134,11 +134,15 @@ class Center:
         """Build a center from what `to_state` returned."""
         vector = np.zeros(vector_size(sections), state["centers"][0].dtype)
         center = cls(rule, vector, sections, seats)
-        target = {"centers": center._centers, "shared": center._shared, "own": center._own}
-        _copy_all(target, state)
-        vectors = chain(center._centers, center._shared, *center._own)
-        if not all(map(is_finite, vectors)):
+        own = [*center._centers, *center._shared, *chain(*center._own)]
+        saved = [*state["centers"], *state["shared"], *chain(*state["own"])]
+        due, found = ([(each.shape, each.dtype.name) for each in some] for some in (own, saved))
+        if found != due:
+            raise DataError(f"The state of a center has vectors {due}. Received: {found}.")
+        if not all(map(is_finite, saved)):
             raise DataError("A saved center contains NaN or infinity.")
+        for each, other in zip(own, saved, strict=True):
+            np.copyto(each, other)
         center._small = [center._is_small(each) for each in center._centers]
         return center
 
@@ -180,22 +184,3 @@ class Center:
 
     def _memory(self, seat: int) -> list[Vector]:
         return [*self._shared, *self._own[seat]]
-
-
-def _copy_all(target: Any, source: Any) -> None:
-    """Copy the arrays of a tree into those of another, which must have the same form."""
-    if isinstance(target, dict):
-        for name, part in target.items():
-            _copy_all(part, source[name])
-    elif isinstance(target, list):
-        if len(target) != len(source):
-            raise DataError(f"The state needs {len(target)} entries. Received: {len(source)}.")
-        for part, other in zip(target, source, strict=True):
-            _copy_all(part, other)
-    elif target.shape != source.shape or target.dtype != source.dtype:
-        raise DataError(
-            f"The state needs a vector of shape {target.shape} and type {target.dtype}. Received: "
-            f"{source.shape} and {source.dtype}."
-        )
-    else:
-        np.copyto(target, source)

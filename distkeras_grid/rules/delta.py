@@ -55,6 +55,7 @@ class DeltaRule(AsynchronousRule):
         self.scale_on_server(payload, commit, center, memory)
         np.add(center, payload, out=center)
         np.copyto(payload, center)
+        # The next window starts from the reply.
         self.on_join(center, memory)
 
 

@@ -1,4 +1,4 @@
-"""The server's core with a rule that raises, or an outlier that stops the run.
+"""The server's core with a rule that raises, without memory, or with an outlier that stops the run.
 
 Whoever waits is told, the driver is told once, and nobody is given a center that is folded by half.
 """
@@ -27,7 +27,14 @@ from distkeras_grid.parameter_server.messages import (
     WindowCommit,
     WorkerEnd,
 )
-from distkeras_grid.parameter_server.server_events import DRIVER, JoinRequest, RejectWaiter
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
+    DRIVER,
+    Disconnect,
+    JoinRequest,
+    ReceivedMessage,
+    RejectWaiter,
+)
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
 from distkeras_grid.spec import Outliers
@@ -40,8 +47,12 @@ from tests.distkeras_grid.parameter_server.test_server_core import (
     JudgedMachine,
     MindMachine,
     RoundMachine,
+    events,
     idle,
+    judged,
     quick_and_long,
+    send,
+    started,
 )
 
 
@@ -274,3 +285,78 @@ def _rules(monkeypatch):
 TestBreaking, TestMoreBreaking = quick_and_long(BreakingMachine)
 TestBreakingRounds, TestMoreBreakingRounds = quick_and_long(BreakingRounds)
 TestStopping, TestMoreStopping = quick_and_long(StoppingMachine)
+
+
+# -- memory that is used up ---------------------------------------------------------------------
+
+
+class Full(np.ndarray):
+    """A vector of which there is no room for a copy."""
+
+    def copy(self, *_):
+        raise MemoryError("no room")
+
+
+def full_core(**terms):
+    """Return a core of whose center there can be no copy, and the sessions of two workers."""
+    spec, _ = judged("averaging", **terms)
+    core = ServerCore(spec, np.ones(SIZE, np.float32).view(Full))
+    return core, started(core)
+
+
+def failures(core):
+    return [event for event in events(core, WorkerRecord) if event.error]
+
+
+def dismissed(actions):
+    assert all(isinstance(action, RejectWaiter) for action in actions)
+    return {action.to: type(action.error) for action in actions}
+
+
+def test_a_commit_that_is_in_the_center_and_not_in_the_books_never_counts_twice():
+    """Between the two the server keeps a copy of the gradient, for which there is no memory."""
+    _, core = judged("mean_gradient")
+    sessions = started(core)
+    commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
+    vector = np.full(SIZE, 0.5, np.float32).view(Full)
+    assert core.handle(ReceivedMessage(sessions[0], commit, vector), 1.0) == []
+    assert dismissed(send(core, sessions[1], 0, 0.5)) == dict.fromkeys(
+        sessions, ParameterServerError
+    )
+    assert core.ledger.version == 0
+    for session in sessions:
+        with pytest.raises(ParameterServerError, match="failed with MemoryError: no room"):
+            send(core, session, 0, 0.5)
+    (told,) = failures(core)
+    assert told.error == "ParameterServerError"
+
+
+def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
+    core, sessions = full_core()
+    assert send(core, sessions[0], 0, 0.5) == []
+    actions = core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    assert [(a.to, type(a.error)) for a in actions] == [
+        (DRIVER, ParameterServerError),
+        (sessions[0], ParameterServerError),
+    ]
+    assert failures(core) == [], "the driver has it as the answer to its request"
+    assert core.handle(Disconnect(sessions[1]), 2.0) == [], "told once"
+    with pytest.raises(ParameterServerError) as caught:
+        send(core, sessions[0], 0, 0.5)
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+@pytest.mark.parametrize("event", [Disconnect, lambda _: JoinRequest(1, 1)])
+def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goes(event):
+    core, sessions = full_core(worker_state_limit=64)
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    assert send(core, sessions[0], 0, 0.5) == []
+    # The checkpoint waits for both; the first one has nothing to tell.
+    core._checkpoint.stop_waiting(0)
+    first, *rest = core.handle(event(sessions[1]), 1.0)
+    assert (first.to.seat, type(first.error)) == (1, ParameterServerError)
+    assert dismissed(rest) == {sessions[0]: ParameterServerError}
+    (told,) = failures(core)
+    assert (told.worker, told.error) == (1, "ParameterServerError")
+    with pytest.raises(ParameterServerError, match="MemoryError"):
+        send(core, sessions[0], 0, 0.5)
