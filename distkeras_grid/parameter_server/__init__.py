@@ -3,6 +3,5 @@
 Read in this order: `messages`, `frames`, `connection` (the protocol, without a socket), `auth`,
 `center` (the arithmetic), `membership`, `ledger`, `gradient_log`, `center_snapshots` and
 `server_core` (what the server decides), `coordinator` (one lock around the core), `transports`,
-`service` (the process), `server_process` (which starts it), `process` (the driver's side),
-`client`.
+`service` (the process), `process` (the driver's side, which starts it), `client`.
 """

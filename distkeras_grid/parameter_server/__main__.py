@@ -1,4 +1,4 @@
-"""The server process; `distkeras_grid.parameter_server.server_process` starts it.
+"""The server process; `distkeras_grid.parameter_server.process` starts it.
 
 It reads the settings with the key from standard input, then the center, and the parts of the
 checkpoint from which the run goes on, if any. It writes its address to standard output. When the
@@ -11,9 +11,8 @@ import json
 import sys
 from io import BufferedReader, BufferedWriter
 
-from distkeras_grid.parameter_server.server_process import LENGTH
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.parameter_server.settings import LENGTH, ServerSettings
 from distkeras_grid.parameter_server.spill import scratch
 from distkeras_grid.parameter_server.transports import cannot_listen
 from distkeras_grid.weights import empty_vector

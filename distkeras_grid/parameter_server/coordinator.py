@@ -31,7 +31,7 @@ from distkeras_grid.parameter_server.server_events import (
     SendReply,
     message_event,
 )
-from distkeras_grid.parameter_server.spill import spilled
+from distkeras_grid.parameter_server.spill import spill
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
 
@@ -47,7 +47,7 @@ class Coordinator:
 
     def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
         self._core = (
-            ServerCore.resumed(spec, saved, spilled) if saved else ServerCore(spec, center, spilled)
+            ServerCore.resumed(spec, saved, spill) if saved else ServerCore(spec, center, spill)
         )
         self._state_section = spec.layout.state_section
         # Bytes of the weights, where the optimizer's state follows them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -9,6 +10,9 @@ from typing import Any, Self
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.frozen_struct import FrozenStruct
 from distkeras_grid.spec import RunSpec
+
+#: Format of the length before each part sent to the process, and before the address it returns.
+LENGTH = struct.Struct("<Q")
 
 
 class BindAddress(FrozenStruct, frozen=True, kw_only=False):

@@ -41,7 +41,7 @@ def scratch(size: int) -> Packed:
     return np.empty(size, np.uint8)
 
 
-def spilled(vector: Vector) -> Vector:
+def spill(vector: Vector) -> Vector:
     """Return a copy of a vector in a new buffer."""
     copy: Vector = scratch(vector.nbytes).view(vector.dtype)
     np.copyto(copy, vector)

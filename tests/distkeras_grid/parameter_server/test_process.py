@@ -21,7 +21,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ServerUnreachableError,
 )
-from distkeras_grid.parameter_server import server_process as child_module
+from distkeras_grid.parameter_server import process as process_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -169,7 +169,7 @@ def test_a_process_that_cannot_be_forked_is_told(tools, monkeypatch):
     def no_memory(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(child_module.subprocess, "Popen", no_memory)
+    monkeypatch.setattr(process_module.subprocess, "Popen", no_memory)
     server = ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key())
     with pytest.raises(ParameterServerError, match="Cannot allocate memory"):
         server.__enter__()

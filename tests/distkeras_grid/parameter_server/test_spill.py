@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distkeras_grid.parameter_server.spill import SMALL, scratch, spilled
+from distkeras_grid.parameter_server.spill import SMALL, scratch, spill
 from tests.leaks import open_files
 
 
@@ -59,7 +59,7 @@ def test_what_has_no_room_on_disk_is_held_in_memory_and_a_warning_says_so(
 def test_a_copy_of_a_center_lies_there_too(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     center = np.arange(SMALL, dtype=np.float32)
-    copy = spilled(center)
+    copy = spill(center)
     center[:] = 0
     np.testing.assert_array_equal(copy, np.arange(SMALL, dtype=np.float32))
     assert str(tmp_path) in Path("/proc/self/maps").read_text()
