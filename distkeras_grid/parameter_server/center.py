@@ -136,9 +136,9 @@ class Center:
         center = cls(rule, vector, sections, seats)
         own = [*center._centers, *center._shared, *chain(*center._own)]
         saved = [*state["centers"], *state["shared"], *chain(*state["own"])]
-        due, found = ([(each.shape, each.dtype.name) for each in some] for some in (own, saved))
-        if found != due:
-            raise DataError(f"The state of a center has vectors {due}. Received: {found}.")
+        due, received = ([(each.shape, each.dtype.name) for each in some] for some in (own, saved))
+        if received != due:
+            raise DataError(f"The state of a center has vectors {due}. Received: {received}.")
         if not all(map(is_finite, saved)):
             raise DataError("A saved center contains NaN or infinity.")
         for each, other in zip(own, saved, strict=True):
