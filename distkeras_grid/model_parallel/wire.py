@@ -42,7 +42,7 @@ from distkeras_grid.parameter_server.streams import SocketStream, seconds_left, 
 from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS, STALL_SECONDS
 from distkeras_grid.parameter_server.transports import (
     Listener,
-    Transport,
+    Route,
     by_fastest_route,
     unreachable,
 )
@@ -245,9 +245,9 @@ def connect(
     `seconds`: time limit for connecting and proving [s].
     """
 
-    def by(route: Transport, limit: float) -> ArrayChannel:
+    def by(route: Route, limit: float) -> ArrayChannel:
         try:
-            stream = route.connect(limit)
+            stream = route(limit)
             try:
                 return _join(stream, run, key, number, limit)
             except BROKEN:

@@ -35,7 +35,7 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
-from distkeras_grid.parameter_server.transports import Transport, by_fastest_route, unreachable
+from distkeras_grid.parameter_server.transports import Route, by_fastest_route, unreachable
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class ClientSession:
         `seconds`: time for all of it [s].
         """
 
-        def by(route: Transport, limit: float) -> ClientSession:
+        def by(route: Route, limit: float) -> ClientSession:
             until, claim = time.monotonic() + limit, hello()
             try:
-                stream = route.connect(limit)
+                stream = route(limit)
             except OSError as error:
                 raise unreachable(address, error) from error
             session = cls(Channel(stream, protocol()), address)

@@ -1,7 +1,7 @@
 """Where streams come from: TCP sockets between hosts, Unix sockets on one host.
 
-A transport is one way to a server; an acceptor is where the server accepts clients. This is the
-only module that opens sockets.
+A route is one way to a server; an acceptor is where the server accepts clients. This is the only
+module that opens sockets.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
 from distkeras_grid.errors import ServerUnreachableError
@@ -30,47 +31,35 @@ _BACKLOG = 256
 _CREDENTIALS = struct.Struct("iII")
 
 
-class TcpTransport:
-    """TCP to a host and port."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-
-    def connect(self, seconds: float) -> SocketStream:
-        """Return a connected stream.
-
-        The time is divided among the addresses of the host, so a silent one does not use it up.
-        """
-        until = time.monotonic() + seconds
-        addresses = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
-        failed = OSError(errno.EADDRNOTAVAIL, "the host has no address")
-        for number, (family, kind, protocol, _, address) in enumerate(addresses):
-            share = (until - time.monotonic()) / (len(addresses) - number)
-            try:
-                return _connected(socket.socket(family, kind, protocol), address, share)
-            except OSError as error:
-                failed = error
-        raise failed
+#: One way to a server: returns a connected stream, in at most so many seconds.
+Route: TypeAlias = Callable[[float], SocketStream]
 
 
-class UnixTransport:
-    """A Unix socket of this user on this host, by its abstract name (Linux)."""
+def connect_tcp(host: str, port: int, seconds: float) -> SocketStream:
+    """Connect to a host and port.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    The time is divided among the addresses of the host, so a silent one does not use it up.
+    """
+    until = time.monotonic() + seconds
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failed = OSError(errno.EADDRNOTAVAIL, "the host has no address")
+    for number, (family, kind, protocol, _, address) in enumerate(addresses):
+        share = (until - time.monotonic()) / (len(addresses) - number)
+        try:
+            return _connected(socket.socket(family, kind, protocol), address, share)
+        except OSError as error:
+            failed = error
+    raise failed
 
-    def connect(self, seconds: float) -> SocketStream:
-        """Return a connected stream."""
-        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        stream = _connected(unix, self._name, seconds)
-        if not _is_of_this_user(unix):
-            stream.close()
-            raise PermissionError(errno.EACCES, "a process of another user listens there")
-        return stream
 
-
-#: One way to a server.
-Transport: TypeAlias = TcpTransport | UnixTransport
+def connect_unix(name: str, seconds: float) -> SocketStream:
+    """Connect to a Unix socket of this user on this host, by its abstract name (Linux)."""
+    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream = _connected(unix, name, seconds)
+    if not _is_of_this_user(unix):
+        stream.close()
+        raise PermissionError(errno.EACCES, "a process of another user listens there")
+    return stream
 
 
 def _connected(connected: socket.socket, address: Any, seconds: float) -> SocketStream:
@@ -336,22 +325,22 @@ def _listen_at(name: str) -> socket.socket | None:
         return unix
 
 
-def routes(address: ServerAddress) -> Sequence[Transport]:
+def routes(address: ServerAddress) -> Sequence[Route]:
     """Return the ways to a server, the fastest first: its Unix socket, then TCP.
 
     Only connecting shows whether somebody listens at an abstract name. It is the right one only if
     the other end proves that it has the run's key.
     """
-    tcp = TcpTransport(address.host, address.port)
+    tcp = partial(connect_tcp, address.host, address.port)
     if address.unix_name is None or sys.platform != "linux":
         return (tcp,)
-    return (UnixTransport(address.unix_name), tcp)
+    return (partial(connect_unix, address.unix_name), tcp)
 
 
 def by_fastest_route(
     address: ServerAddress,
     seconds: float,
-    attempt: Callable[[Transport, float], _Result],
+    attempt: Callable[[Route, float], _Result],
     broken: tuple[type[Exception], ...],
 ) -> _Result:
     """Make one attempt on each route to a server until one succeeds.

@@ -52,7 +52,7 @@ BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 def raw_channel(bench, unix=True):
     address = bench.address if unix else replace(bench.address, unix_name=None)
     connection = Connection(Endpoint.CLIENT, bench.settings.spec.size)
-    return Channel(transports.routes(address)[0].connect(5), connection)
+    return Channel(transports.routes(address)[0](5), connection)
 
 
 def shake_hands(bench, channel, key) -> Message | None:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,9 +31,9 @@ from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.parameter_server.transports import (
     Listener,
     SocketAcceptor,
-    TcpTransport,
     TokenServer,
-    UnixTransport,
+    connect_tcp,
+    connect_unix,
     listen,
     routes,
 )
@@ -43,7 +44,7 @@ VECTOR = np.arange(SIZE, dtype=np.float32)
 
 def tcp(tmp_path):
     listening = listen("127.0.0.1", 0)
-    return TcpTransport(*listening.getsockname()), SocketAcceptor(listening)
+    return partial(connect_tcp, *listening.getsockname()), SocketAcceptor(listening)
 
 
 def unix(tmp_path):
@@ -51,7 +52,7 @@ def unix(tmp_path):
     path = str(tmp_path / "door")
     listening.bind(path)
     listening.listen()
-    return UnixTransport(path), SocketAcceptor(listening)
+    return partial(connect_unix, path), SocketAcceptor(listening)
 
 
 def without_unix_sockets(name):
@@ -108,11 +109,11 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstr
 def test_a_unix_socket_has_no_file_that_a_kill_could_leave(listener):
     assert listener.address.unix_name.startswith("\0")
     transport, door = unix_of(listener)
-    for stream in (transport.connect(5), door.accept()):
+    for stream in (transport(5), door.accept()):
         stream.close()
     listener.close()
     with pytest.raises(ConnectionRefusedError):
-        transport.connect(5)
+        transport(5)
 
 
 #: A program of another user: it acts at an abstract name, says how that ended, and waits.
@@ -157,7 +158,7 @@ def test_another_user_is_turned_away(listener):
     with stranger("connect", listener.address.unix_name) as told:
         assert told == "received 0"
         assert accepted.empty()
-    ours = transport.connect(5)
+    ours = transport(5)
     theirs = accepted.get(timeout=5)
     ours.send([memoryview(b"x")], 5)
     assert theirs.receive_into(memoryview(bytearray(1)), 5) == 1
@@ -174,7 +175,7 @@ def test_where_another_user_listens_a_worker_takes_tcp(serve, tools):
     with stranger("listen", name) as told:
         assert told == "listens"
         with pytest.raises(PermissionError):
-            UnixTransport(name).connect(5)
+            connect_unix(name, 5)
         client = bench.started(address=replace(bench.address, unix_name=name))
         assert tools.exchange(client, tools.commit(0))[1] == 1
         assert client.transport == "tcp"
@@ -187,7 +188,7 @@ def test_each_end_looks_whose_process_the_other_one_is(listener, monkeypatch):
     number = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: number)
     with pytest.raises(PermissionError):
-        transport.connect(5)
+        transport(5)
     threading.Thread(target=door.accept, daemon=True).start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
         raw.settimeout(5)
@@ -223,19 +224,19 @@ class TestHostWithSeveralAddresses:
         resolve_to(silent, monkeypatch)
         began = time.monotonic()
         with pytest.raises(TimeoutError):
-            TcpTransport("host", 1).connect(0.5)
+            connect_tcp("host", 1, 0.5)
         assert 0.4 < time.monotonic() - began < 0.9
 
     def test_the_one_behind_a_silent_one_is_reached(self, silent, monkeypatch, tmp_path):
         transport, door = tcp(tmp_path)
-        resolve_to([silent[0], transport._target], monkeypatch)
-        transport.connect(1.0).close()
+        resolve_to([silent[0], transport.args], monkeypatch)
+        transport(1.0).close()
         door.close()
 
     def test_a_host_without_addresses_is_an_error_of_the_system(self, monkeypatch):
         resolve_to([], monkeypatch)
         with pytest.raises(OSError, match="address"):
-            TcpTransport("host", 1).connect(0.5)
+            connect_tcp("host", 1, 0.5)
 
 
 @pytest.mark.parametrize("kind", [tcp, unix], ids=lambda kind: kind.__name__)
@@ -246,7 +247,7 @@ class TestTransport:
     def ends(self, kind, tmp_path):
         """A transport and its door, and both ends of a connection through them."""
         transport, door = kind(tmp_path)
-        client = transport.connect(5)
+        client = transport(5)
         server = door.accept()
         yield transport, door, client, server
         for each in (client, server, door):
@@ -419,7 +420,7 @@ class TestTransport:
         door.close()
         assert door.accept() is None
         with pytest.raises(OSError):  # noqa: PT011 - its kind is the transport's
-            transport.connect(1)
+            transport(1)
 
 
 def send_all(stream, data):
