@@ -138,12 +138,9 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "a checkpoint is of one moment": {
-        "parameter_server/checkpoint_state.py": (
-            *("begin", "asks", "answered", "lost", "complete", "take"),
-        ),
         "parameter_server/events.py": ("hold", "go_on", "after"),
         "parameter_server/server_checkpoint.py": (
-            *("begin", "stop_waiting", "_capture", "keep", "part", "asks"),
+            *("begin", "stop_waiting", "_complete", "_capture", "keep", "part", "asks"),
         ),
         "parameter_server/server_core.py": (*("_begin_checkpoint", "_poll"),),
     },
@@ -170,7 +167,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         "parameter_server/run_monitor.py": ("_error", "_describe", "describe")
     },
     "a checkpoint is whole, and the newest two are kept": {
-        "checkpoints.py": ("check", "piece", "numbers_of", "unused", "unused_rows"),
+        "checkpoints.py": ("check", "piece", "numbers_of", "unused_rows"),
         "spark/checkpoints.py": (
             *("newest", "_newest_of", "write", "_publish", "_delete_old", "_read", "_manifest"),
         ),

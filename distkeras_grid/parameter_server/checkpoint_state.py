@@ -1,14 +1,8 @@
-"""When the server's state is taken for a checkpoint, and how it is read back from one.
-
-The driver asks for a checkpoint. The server then asks each active worker for its state, and takes
-its own state when the last answer has arrived. In rounds, all answers arrive between the same two
-rounds, so the states of center and workers belong to the same moment. Without rounds, a worker's
-windows may have been folded after its answer.
-"""
+"""The server's state as a checkpoint has it, with its types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -24,47 +18,6 @@ from distkeras_grid.spec import PreviousProgress
 
 Rate = Annotated[float, msgspec.Meta(gt=0)]
 Array = np.ndarray[Any, Any]
-
-
-class CheckpointBarrier:
-    """The answers that a checkpoint waits for."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.awaited: set[int] = set()
-        self.pending = False
-        # Awaited seats that were asked after the checkpoint was requested.
-        self._asked: set[int] = set()
-
-    def begin(self, seats: Iterable[int]) -> None:
-        """Wait for the answers of these seats."""
-        self.pending, self.awaited = True, set(seats)
-        self._asked.clear()
-
-    def asks(self, seat: int) -> bool:
-        """Whether the reply to a seat must ask for its state; if so, record that it was asked."""
-        if seat in self.awaited:
-            self._asked.add(seat)
-        return seat in self.awaited
-
-    def answered(self, seat: int) -> None:
-        """Record the answer of a seat; one to an earlier question does not count."""
-        if seat in self._asked:
-            self.awaited.discard(seat)
-
-    def lost(self, seat: int) -> None:
-        """Record that a seat will not answer."""
-        self.awaited.discard(seat)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the server's state is to be taken now."""
-        return self.pending and not self.awaited
-
-    def take(self) -> None:
-        """Record that the state is taken."""
-        self.number += 1
-        self.pending = False
 
 
 class _SavedStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

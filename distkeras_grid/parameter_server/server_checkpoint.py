@@ -2,6 +2,11 @@
 
 A worker that starts again goes on from its last state. A checkpoint of a run has the server's own
 state and the state of each worker that trains, as these were at one moment for the driver.
+
+The driver asks for a checkpoint. The server then asks each active worker for its state, and takes
+its own state when the last answer has arrived. In rounds, all answers arrive between the same two
+rounds, so the states of center and workers belong to the same moment. Without rounds, a worker's
+windows may have been folded after its answer.
 """
 
 from __future__ import annotations
@@ -11,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
 from distkeras_grid.parameter_server.commit_filter import CommitFilter
 from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.messages import (
@@ -40,6 +44,7 @@ class ServerCheckpoint:
     """The part of a server's core that keeps states.
 
     `closed`: whether no state is taken any more, because the center may be lost.
+    `number`: of the last checkpoint whose state was taken.
     """
 
     def __init__(
@@ -50,19 +55,18 @@ class ServerCheckpoint:
         steps: WorkerSteps | None,
         commit_filter: CommitFilter | None,
     ) -> None:
-        self.closed = False
+        self.closed, self.number = False, 0
         self.active = spec.layout.worker_state_limit > 0
-        self.states = WorkerStateStore(spec.workers, active=self.active)
-        self._barrier = CheckpointBarrier()
+        self.states = WorkerStateStore(spec.workers)
+        # Whether a checkpoint is due, the seats whose answers it waits for, and those of them that
+        # were asked after it was requested.
+        self._pending = False
+        self._awaited: set[int] = set()
+        self._asked: set[int] = set()
         self._ledger, self._center = ledger, center
         self._steps, self._commit_filter = steps, commit_filter
         # The state of the last checkpoint: the server's own, and what workers keep.
         self._captured: tuple[Mapping[str, Any], list[NDArray[np.uint8]]] | None = None
-
-    @property
-    def number(self) -> int:
-        """Number of the last checkpoint whose state was taken."""
-        return self._barrier.number
 
     # States of workers
 
@@ -70,7 +74,9 @@ class ServerCheckpoint:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
         if not self.active or self._ledger.is_through(seat):
             return False
-        return self.states.asks(seat, now, wanted=self._barrier.asks(seat))
+        if wanted := seat in self._awaited:
+            self._asked.add(seat)
+        return self.states.asks(seat, now, wanted=wanted)
 
     def keep(self, event: ReceivedMessage, now: float) -> SendReply:
         """Keep the state that a worker has sent, and let it go on."""
@@ -88,10 +94,10 @@ class ServerCheckpoint:
             )
         snapshot = WorkerStateSnapshot(message.sequence, message.version, event.state)
         self.states.receive(session.seat, snapshot, now)
-        self._barrier.answered(session.seat)
-        if self._ledger.waits_for_driver(session.seat):
-            # Whoever asked for it, this is the state between the two epochs.
-            self._barrier.lost(session.seat)
+        # An answer to an earlier question does not count. But at the end of an epoch, whoever asked
+        # for it, this is the state between the two epochs.
+        if session.seat in self._asked or self._ledger.waits_for_driver(session.seat):
+            self._awaited.discard(session.seat)
         self._capture()
         # Steps bring their own rates.
         rate = None if self._steps is not None else self._ledger.learning_rate
@@ -112,12 +118,12 @@ class ServerCheckpoint:
 
     def begin(self, seats: Iterable[int]) -> None:
         """Take a checkpoint as soon as these seats have sent their states."""
-        self._barrier.begin(seats)
+        self._pending, self._awaited, self._asked = True, set(seats), set()
         self._capture()
 
     def stop_waiting(self, seat: int) -> None:
         """Do not wait for a seat that will not answer."""
-        self._barrier.lost(seat)
+        self._awaited.discard(seat)
         self._capture()
 
     def part(self, event: ReceivedMessage) -> SendReply:
@@ -131,10 +137,15 @@ class ServerCheckpoint:
             return SendReply(DRIVER, message, tree=tree)
         return SendReply(DRIVER, message, state=states[asked.part - 1])
 
+    @property
+    def _complete(self) -> bool:
+        """Whether the state is to be taken now."""
+        return self._pending and not self._awaited
+
     def _capture(self) -> None:
-        if self.closed or not self._barrier.complete:
+        if self.closed or not self._complete:
             return
-        self._barrier.take()
+        self._pending, self.number = False, self.number + 1
         snapshots = self.states.all
         tree = {
             "ledger": self._ledger.to_saved(),

@@ -33,7 +33,7 @@ class WorkerStateStore:
 
     Examples
     --------
-    >>> store = WorkerStateStore(workers=1, active=True)
+    >>> store = WorkerStateStore(workers=1)
     >>> store.asks(0, now=100.0)
     True
     >>> store.receive(0, WorkerStateSnapshot(1, 1, np.zeros(8, np.uint8)), now=100.5)
@@ -41,9 +41,8 @@ class WorkerStateStore:
     (False, True)
     """
 
-    def __init__(self, workers: int, *, active: bool) -> None:
+    def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._active = active
         self._snapshots: dict[int, WorkerStateSnapshot] = {}
         # When each seat without an answer was asked, and when each other seat is asked next.
         self._asked: dict[int, float] = {}
@@ -54,7 +53,7 @@ class WorkerStateStore:
 
         Replies ask again until the seat has answered, because a reply may be lost.
         """
-        if not self._active or not (wanted or now >= self._due.get(seat, now)):
+        if not (wanted or now >= self._due.get(seat, now)):
             return False
         self._asked[seat] = now
         return True

@@ -16,13 +16,13 @@ import pytest
 
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.membership import Membership
 from distkeras_grid.parameter_server.messages import Done, FetchCenter, Ready, WindowCommit
 from distkeras_grid.parameter_server.retry_policy import RetryPolicy
 from distkeras_grid.parameter_server.run_monitor import RunMonitor
+from distkeras_grid.parameter_server.server_checkpoint import ServerCheckpoint
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.server_events import (
     DRIVER,
@@ -266,7 +266,7 @@ MISTAKES = {
     ),
     "a refused fold leaves a trace": (Center, "_end", puts_nothing_back, not_finite),
     "a checkpoint does not wait for its workers": (
-        *(CheckpointBarrier, "complete", property(lambda self: self.pending), rounds_go_on),
+        *(ServerCheckpoint, "_complete", property(lambda self: self._pending), rounds_go_on),
     ),
     "the driver's part of a checkpoint is of another moment": (
         *(EventLog, "hold", lambda self: None, workers_go_on),  # noqa: ARG005

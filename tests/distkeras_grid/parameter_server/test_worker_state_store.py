@@ -12,12 +12,8 @@ def kept(sequence, version=0, content=0):
     return WorkerStateSnapshot(sequence, version, np.full(8, content, np.uint8))
 
 
-def test_nothing_is_asked_for_where_nothing_is_kept():
-    assert not WorkerStateStore(2, active=False).asks(0, now=5.0)
-
-
 def test_a_seat_is_asked_until_it_answers():
-    keeping = WorkerStateStore(2, active=True)
+    keeping = WorkerStateStore(2)
     assert keeping.asks(0, now=5.0)
     assert keeping.asks(0, now=6.0)
     keeping.receive(0, kept(2), now=7.0)
@@ -29,7 +25,7 @@ def test_a_seat_is_asked_until_it_answers():
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("took", [0.01, 3.0])
 def test_it_costs_a_small_share_of_the_time_of_all_workers(workers, took):
-    keeping, now, answers = WorkerStateStore(workers, active=True), 0.0, 0
+    keeping, now, answers = WorkerStateStore(workers), 0.0, 0
     end = 200 * took * workers / SHARE
     while now < end:
         if keeping.asks(0, now):
@@ -42,7 +38,7 @@ def test_it_costs_a_small_share_of_the_time_of_all_workers(workers, took):
 
 
 def test_a_lost_worker_is_not_waited_for_and_its_state_stays():
-    keeping = WorkerStateStore(1, active=True)
+    keeping = WorkerStateStore(1)
     keeping.asks(0, now=1.0)
     keeping.receive(0, kept(1), now=1.0)
     keeping.asks(0, now=1.0)
@@ -55,16 +51,15 @@ def test_a_lost_worker_is_not_waited_for_and_its_state_stays():
 
 
 def test_a_seat_that_is_wanted_is_asked_before_its_time():
-    keeping = WorkerStateStore(1, active=True)
+    keeping = WorkerStateStore(1)
     keeping.asks(0, now=1.0)
     keeping.receive(0, kept(1), now=2.0)
     assert not keeping.asks(0, now=2.5)
     assert keeping.asks(0, now=2.5, wanted=True)
-    assert not WorkerStateStore(1, active=False).asks(0, now=2.5, wanted=True)
 
 
 def test_a_worker_that_has_finished_is_not_waited_for():
-    keeping = WorkerStateStore(1, active=True)
+    keeping = WorkerStateStore(1)
     keeping.asks(0, now=1.0)
     keeping.leave(0)
     assert not keeping.awaits(0, sequence=1)
