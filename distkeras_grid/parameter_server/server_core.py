@@ -80,7 +80,6 @@ from distkeras_grid.parameter_server.server_events import (
     SeatGrant,
     SendReply,
     message_of,
-    sender_of,
     vector_of,
 )
 from distkeras_grid.parameter_server.waiters import StartRequest, VectorCommit, Waiters
@@ -185,7 +184,11 @@ class ServerCore:
 
         The event may have changed one thing and not the other, so there is no going on.
         """
-        sender = sender_of(event)
+        if isinstance(event, JoinRequest):
+            # It has no session yet, or none that it knows of.
+            sender = ConnectionId(event.seat, event.attempt, 0)
+        else:
+            sender = event.sender
         self._center_lost = self._checkpoint.closed = True
         if self._broken is None:
             self._broken = ParameterServerError(

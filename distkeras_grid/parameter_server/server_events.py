@@ -116,15 +116,6 @@ def message_of(event: ReceivedMessage, kind: type[_Message]) -> _Message:
     return event.message
 
 
-def sender_of(event: Event) -> ConnectionId:
-    """Return who an event is of; whoever joins has no session yet, or none that it knows of."""
-    return (
-        ConnectionId(event.seat, event.attempt, 0)
-        if isinstance(event, JoinRequest)
-        else event.sender
-    )
-
-
 def vector_of(event: ReceivedMessage) -> Vector:
     """Return the vector that must have come with a message."""
     if event.vector is None:
