@@ -41,10 +41,6 @@ class AdagradRule(AsynchronousRule):
         check_positive("initial", self.initial, zero=True)
         check_positive("epsilon", self.epsilon, zero=True)
 
-    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
-        """Send ``A``."""
-        np.copyto(out, after)
-
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Step against the gradients; reply with the new center."""
         squares = memory[0]

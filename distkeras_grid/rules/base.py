@@ -118,15 +118,15 @@ class Rule(ABC):
     name: ClassVar[str]
     traits: ClassVar[RuleProperties] = RuleProperties()
 
-    @abstractmethod
-    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
-        """Fill `out` with what the worker commits.
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+        """Fill `out` with what the worker commits: `after`, unless a rule computes something else.
 
         `before, after`: the trainable part at the start and at the end of the window, ``float32``;
         `after` may be something else, see `LocalSteps`.
         `steps`: mini-batches in the window, at least 1.
         `out`: what is sent; same shape. May be neither `before` nor `after`.
         """
+        np.copyto(out, after)
 
     def apply_reply(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Fill `out` with the trainable part that the next window starts from: the reply.

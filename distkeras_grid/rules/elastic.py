@@ -33,10 +33,6 @@ class _Elastic(Rule):
         if not 0 <= self.alpha <= 1:
             raise ConfigurationError(f"alpha must lie between 0 and 1. Received: {self.alpha!r}.")
 
-    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
-        """Send ``x``."""
-        np.copyto(out, after)
-
     def repeat(self, center: Vector, payload: Vector) -> None:  # noqa: ARG002
         """Reply with ``e = 0``: the lost ``e`` is not known any more; the worker keeps ``x``."""
         payload.fill(0.0)

@@ -24,10 +24,6 @@ class SequentialRule(AsynchronousRule):
     name: ClassVar[str] = "sequential"
     traits: ClassVar[RuleProperties] = RuleProperties(reply=ReplyKind.NOTHING, keeps_weights=True)
 
-    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
-        """Send ``x``."""
-        np.copyto(out, after)
-
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:  # noqa: ARG002
         """Replace the center."""
         np.copyto(center, payload)

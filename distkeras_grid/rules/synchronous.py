@@ -63,10 +63,6 @@ class AveragingRule(SynchronousRule):
 
     name: ClassVar[str] = "averaging"
 
-    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
-        """Send ``x``."""
-        np.copyto(out, after)
-
     def aggregate(
         self, center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
     ) -> None:
@@ -93,10 +89,6 @@ class MeanGradientRule(SynchronousRule):
     def vectors_for(self, workers: int) -> int:  # noqa: ARG002
         """Return the steps that are kept, and the state of an optimizer like Adam, old and new."""
         return 16 + 2 * 3
-
-    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
-        """Send the mean gradient of the window's rows."""
-        np.copyto(out, after)
 
     def aggregate(
         self,
