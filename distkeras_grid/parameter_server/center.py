@@ -24,7 +24,8 @@ import numpy as np
 from distkeras_grid.errors import DataError, NonFiniteCenterError, ParameterServerError
 from distkeras_grid.rules import AsynchronousRule, CommitInfo, Rule, SynchronousRule
 from distkeras_grid.rules.finite_checks import Magnitude, chunks, is_finite, is_small, size_of
-from distkeras_grid.rules.statistics import aggregate_statistics, fold_statistics
+from distkeras_grid.rules.statistics import fold_statistics
+from distkeras_grid.rules.synchronous import average_round
 from distkeras_grid.weights import Section, Vector, vector_size
 
 
@@ -103,7 +104,7 @@ class Center:
         small = True
         with np.errstate(over="ignore", invalid="ignore"):
             for span in (self._ruled, *self._averaged):
-                aggregate = rule.aggregate if span is self._ruled else aggregate_statistics
+                aggregate = rule.aggregate if span is self._ruled else average_round
                 center, sent = self.vector[span], [payload[span] for payload in payloads]
                 for place in chunks(center.size):
                     aggregate(center[place], [each[place] for each in sent], commits)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from distkeras_grid.rules.base import CommitInfo, Rule
+from distkeras_grid.rules.base import Rule
 from distkeras_grid.rules.finite_checks import is_small
-from distkeras_grid.rules.synchronous import weighted_mean
 from distkeras_grid.weights import Section, Vector
 
 
@@ -31,18 +30,6 @@ def fold_statistics(center: Vector, payload: Vector, workers: int) -> None:
         wide = center.astype(np.float64)
         np.copyto(center, wide + (payload - wide) / workers, casting="same_kind")
     np.copyto(payload, center)
-
-
-def aggregate_statistics(
-    center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
-) -> None:
-    """Replace the center's statistics by the mean over a round, weighted by samples.
-
-    The mean is the reply to all.
-    """
-    weighted_mean(payloads, [commit.samples for commit in commits], center)
-    for payload in payloads:
-        np.copyto(payload, center)
 
 
 def compute_commit(

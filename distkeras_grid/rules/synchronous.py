@@ -52,6 +52,15 @@ def weighted_mean(payloads: Sequence[Vector], samples: Sequence[int], out: Vecto
         np.add(out, payload, out=out)
 
 
+def average_round(
+    center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
+) -> None:
+    """Replace the center by the mean over a round, weighted by samples; it is the reply to all."""
+    weighted_mean(payloads, [commit.samples for commit in commits], center)
+    for payload in payloads:
+        np.copyto(payload, center)
+
+
 @dataclass(frozen=True)
 class AveragingRule(SynchronousRule):
     """Parameter averaging: ``c <- sum_i m_i x_i / sum_i m_i``, with ``m_i`` samples of worker i.
@@ -67,9 +76,7 @@ class AveragingRule(SynchronousRule):
         self, center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
     ) -> None:
         """Replace the center by the mean; it is the reply to all."""
-        weighted_mean(payloads, [commit.samples for commit in commits], center)
-        for payload in payloads:
-            np.copyto(payload, center)
+        average_round(center, payloads, commits)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 import numpy as np
 
-from distkeras_grid.rules import CommitInfo
-from distkeras_grid.rules.statistics import aggregate_statistics, fold_statistics
+from distkeras_grid.rules.statistics import fold_statistics
 
 
 def test_a_worker_moves_them_by_its_share():
@@ -16,10 +15,3 @@ def test_a_variance_stays_positive():
     for _ in range(8):
         fold_statistics(center, np.array([0.2], np.float32), workers=8)
         assert 0.2 <= center[0] <= 1
-
-
-def test_a_round_is_the_mean_over_samples():
-    center = np.zeros(1, np.float32)
-    payloads = [np.array([value], np.float32) for value in (1, 5)]
-    aggregate_statistics(center, payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
-    assert center[0] == 2
