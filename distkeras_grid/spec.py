@@ -2,7 +2,8 @@
 
 Trainers build a `RunSpec` from their arguments. The driver, the parameter server, the workers, the
 simulation and ``run.json`` read the same value. It is frozen, it can be compared, and it travels as
-JSON: unknown fields, missing ones and wrong types are refused with errors of the project.
+JSON, whose reader refuses unknown fields, missing ones, wrong types and numbers out of their range.
+What users give is checked before, by the table of a trainer's parameters.
 
 What is not in it: the model's archive, custom objects, keys and addresses. They are no JSON, or
 they belong to one execution of the run.
@@ -12,19 +13,12 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 import msgspec
 
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, UnknownArgumentError
-from distkeras_grid.frozen_struct import (
-    FrozenStruct,
-    above_zero,
-    plain,
-    plain_number,
-    store,
-    within,
-)
+from distkeras_grid.frozen_struct import FrozenStruct, plain_number
 from distkeras_grid.weights import (
     Section,
     StateSection,
@@ -34,6 +28,12 @@ from distkeras_grid.weights import (
     vector_size,
 )
 
+#: Whole numbers from 0 or from 1 on, and a share of all workers.
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Quorum: TypeAlias = Annotated[float, msgspec.Meta(ge=0.5, le=1)]
+#: A time limit [s].
+Timeout: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 #: What becomes of a worker's optimizer state from window to window.
 OptimizerState: TypeAlias = Literal["keep", "reset"]
 #: How vectors travel, where not as they are.
@@ -50,12 +50,8 @@ class RuleSpec(FrozenStruct, frozen=True):
     """An update rule by its name."""
 
     name: str  # A key of `distkeras_grid.rules.RULES`
-    parameters: dict[str, Any] = msgspec.field(
-        default_factory=dict
-    )  # The rule's parameters, JSON values
-
-    def __post_init__(self) -> None:
-        store(self, "parameters", plain(self.parameters))
+    # The rule's parameters, JSON values
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class CompressionSpec(FrozenStruct, frozen=True):
@@ -64,9 +60,6 @@ class CompressionSpec(FrozenStruct, frozen=True):
     name: CompressionName  # How the vectors of exchanges travel
     # Parameters of `DeepGradientCompression`; none for ``"bfloat16"``
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        store(self, "parameters", plain(self.parameters))
 
 
 class Outliers(FrozenStruct, frozen=True):
@@ -97,7 +90,7 @@ class Outliers(FrozenStruct, frozen=True):
         number = isinstance(factor, Real) and not isinstance(factor, bool)
         if not number or not 1 < factor < math.inf:
             raise ConfigurationError(f"factor must be above 1 and finite. Received: {factor!r}.")
-        store(self, "factor", float(factor))
+        msgspec.structs.force_setattr(self, "factor", float(factor))
         if self.on_outlier not in get_args(OnNonFinite):
             raise ConfigurationError(
                 f"on_outlier is one of {', '.join(map(repr, get_args(OnNonFinite)))}. Received: "
@@ -112,38 +105,27 @@ class AlgorithmSpec(FrozenStruct, frozen=True):
     trainer: str = ""  # Name of the trainer's class
     # The arguments that this trainer has beside the common ones, as they were given
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    quorum: float = 1.0  # Share of the workers whose commits close a synchronous round, 0.5 to 1
+    quorum: Quorum = 1.0  # Share of the workers whose commits close a synchronous round
     # What a worker's optimizer keeps from window to window
     optimizer_state: OptimizerState = "keep"
     own_start: bool = False  # Whether workers but the first draw initial weights of their own
     jit: bool | Literal["auto"] = "auto"  # Whether XLA compiles windows
     backend: str = "tensorflow"  # The backend of Keras on driver and workers
-    compile: dict[str, Any] = msgspec.field(
-        default_factory=dict
-    )  # What `CompileSettings.to_json` returned
-
-    def __post_init__(self) -> None:
-        store(self, "arguments", plain(self.arguments))
-        within("quorum", self.quorum, 0.5, 1)
+    # What `CompileSettings.to_json` returned
+    compile: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class LayoutSpec(FrozenStruct, frozen=True):
     """The sections of the vector by their sizes, in their order, and the optimizer's state."""
 
-    trainable_size: int  # Scalars that the update rule moves
-    statistics_size: int = 0  # Scalars that training changes without a gradient; they are averaged
+    trainable_size: Positive  # Scalars that the update rule moves
+    # Scalars that training changes without a gradient; they are averaged
+    statistics_size: Natural = 0
     # What workers share of an optimizer beside the vector, where they make the same steps
     state: tuple[Variable, ...] = ()
     # Most bytes of what a worker needs beside the center to go on: its own weights, optimizer,
     # random generators and residual. The server keeps it; 0 if nothing is kept.
-    worker_state_limit: int = 0
-
-    def __post_init__(self) -> None:
-        within("trainable_size", self.trainable_size, 1)
-        within("statistics_size", self.statistics_size, 0)
-        within("worker_state_limit", self.worker_state_limit, 0)
-        # Refuses types that cannot travel.
-        StateSection(self.state)
+    worker_state_limit: Natural = 0
 
     @classmethod
     def of(
@@ -176,54 +158,36 @@ class LayoutSpec(FrozenStruct, frozen=True):
 class PreviousProgress(FrozenStruct, frozen=True):
     """What other workers have trained before a run went on with another number of workers."""
 
-    epochs: int  # Whole epochs. The present workers begin with the next one.
-    version: int  # Version of the center with which they begin
+    epochs: Natural  # Whole epochs. The present workers begin with the next one.
+    version: Natural  # Version of the center with which they begin
     # folded and dropped: Samples in the center, and samples of windows that came after their round
-    folded: int
-    dropped: int = 0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            within(name, getattr(self, name), 0)
+    folded: Natural
+    dropped: Natural = 0
 
 
 class ScheduleSpec(FrozenStruct, frozen=True):
     """How many rows go through the model, in which order, with how many exchanges."""
 
-    rows: int  # Rows of all workers together; an epoch ends when so many samples more are folded
-    workers: int = 1  # Workers of the run
-    batch_size: int = 32  # Rows in a batch of one worker
+    # Rows of all workers together; an epoch ends when so many samples more are folded
+    rows: Positive
+    workers: Positive = 1  # Workers of the run
+    batch_size: Positive = 32  # Rows in a batch of one worker
     # Batches between two exchanges; None for one exchange in `epochs_per_window` epochs
-    window: int | None = None
-    epochs: int = 1  # Passes over the data
-    epochs_per_window: int = 1  # Epochs between two exchanges, where `window` is None
+    window: Positive | None = None
+    epochs: Positive = 1  # Passes over the data
+    epochs_per_window: Positive = 1  # Epochs between two exchanges, where `window` is None
     shuffle: bool = True  # Whether each epoch has an order of its own
-    seed: int = 0  # Seed of the order and of random layers
+    seed: Natural = 0  # Seed of the order and of random layers
     bootstrap: bool = False  # Whether a worker trains on rows drawn with replacement from its own
     # Copies of the center that are made while an epoch's samples are folded, the last one at its
     # end; each is kept until the driver fetches it
-    snapshots_per_epoch: int = 0
+    snapshots_per_epoch: Natural = 0
     # Whether workers wait at the end of each epoch until the driver's callbacks have acted
     epoch_barrier: bool = False
     # What other workers have trained; None if the number of workers has not changed
     earlier: PreviousProgress | None = None
     # Rows of the largest worker; None if workers differ by one row at most
-    largest_share: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "workers", "batch_size", "epochs", "epochs_per_window"):
-            within(name, getattr(self, name), 1)
-        for name in ("seed", "snapshots_per_epoch"):
-            within(name, getattr(self, name), 0)
-        if self.window is not None:
-            within("window", self.window, 1)
-        if self.largest_share is not None:
-            within("largest_share", self.largest_share, 1)
-        if self.earlier is not None and self.earlier.epochs > self.epochs:
-            raise ConfigurationError(
-                f"A run of {self.epochs} epochs has no more behind it. Received: "
-                f"{self.earlier.epochs}."
-            )
+    largest_share: Positive | None = None
 
     @property
     def epochs_before(self) -> int:
@@ -279,10 +243,7 @@ class ExchangeSpec(FrozenStruct, frozen=True):
     compression: CompressionSpec | None = None
     outliers: Outliers | None = None  # Which commits are outliers; None takes them all
     on_nonfinite: OnNonFinite = "stop"  # What happens to a commit with NaN or infinity
-    servers: int = 1  # Parameter servers, over which the center is cut
-
-    def __post_init__(self) -> None:
-        within("servers", self.servers, 1)
+    servers: Positive = 1  # Parameter servers, over which the center is cut
 
 
 class LocalSpec(FrozenStruct, frozen=True):
@@ -290,15 +251,11 @@ class LocalSpec(FrozenStruct, frozen=True):
 
     # local_train and local_test: Tiles of a local training set and of a local test set; 0 for no
     # tests
-    local_train: int
-    local_test: int = 0
+    local_train: Positive
+    local_test: Natural = 0
     # Whether test tiles come from images that no set trains on, or from those that the local
     # training set does not use
     test_images: TestImages = "held_out"
-
-    def __post_init__(self) -> None:
-        within("local_train", self.local_train, 1)
-        within("local_test", self.local_test, 0)
 
 
 class DataSpec(FrozenStruct, frozen=True):
@@ -311,20 +268,14 @@ class DataSpec(FrozenStruct, frozen=True):
     features: tuple[dict[str, Any], ...] = ()
     # The label of each output of the model, as `features`; None for one without. Empty for a model
     # that takes no labels.
-    labels: tuple[dict[str, Any] | str | None, ...] = ()
+    labels: tuple[dict[str, Any] | None, ...] = ()
     sample_weight: str | None = None  # Name of the column of sample weights
-    class_weight: dict[int, float] | None = None  # Weight of the samples of each class
+    # Weight of the samples of each class
+    class_weight: dict[int, Annotated[float, msgspec.Meta(ge=0)]] | None = None
     share: Share = "partition"  # Which rows a worker trains on
     validation: str | None = None  # Where the validation data come from, as `source`
     # What workers draw for themselves; None where they have shares of the rows
     local: LocalSpec | None = None
-
-    def __post_init__(self) -> None:
-        # A run of an earlier version has the names of its labels.
-        named = ({"name": item} if isinstance(item, str) else item for item in self.labels)
-        store(self, "labels", tuple(named))
-        for number, weight in (self.class_weight or {}).items():
-            within(f"class_weight[{number}]", weight, 0)
 
 
 class LimitsSpec(FrozenStruct, frozen=True):
@@ -332,17 +283,11 @@ class LimitsSpec(FrozenStruct, frozen=True):
 
     # Seconds that a run waits for workers that do not come, and that one may stay in a step of its
     # start
-    start_timeout: float = 300.0
+    start_timeout: Timeout = 300.0
     # Seconds that a worker which trains may be silent, or make no progress; None for no limit
-    round_timeout: float | None = 600.0
-    threads: int = 1  # Cores of a worker
+    round_timeout: Timeout | None = 600.0
+    threads: Positive = 1  # Cores of a worker
     gpu_sharing: bool = False  # Whether several workers may use one GPU
-
-    def __post_init__(self) -> None:
-        above_zero("start_timeout", self.start_timeout)
-        if self.round_timeout is not None:
-            above_zero("round_timeout", self.round_timeout)
-        within("threads", self.threads, 1)
 
 
 class RunSpec(FrozenStruct, frozen=True):
@@ -395,31 +340,21 @@ class RunSpec(FrozenStruct, frozen=True):
 
         Raises
         ------
-        UnknownArgumentError
-            If a field is unknown.
         ConfigurationError
-            If the text is no JSON, or a field is missing, has another type, or is out of its range.
+            If the text is no JSON, or a field is unknown, missing, of another type, or out of its
+            range. The message says where.
         """
         try:
-            content = msgspec.json.decode(text)
+            return msgspec.json.decode(text, type=cls)
         except UNREADABLE as error:
             raise ConfigurationError(
                 f"The description of a run is JSON. Received: {text[:80]!r} ({error})."
             ) from error
-        return cls.from_json(content)
 
     def change(self, **changes: Any) -> Self:
         """Return a copy with other values of some fields, whatever section they are in.
 
-        Parameters
-        ----------
-        **changes
-            By the name of a field of a section, such as ``epochs=3``, or of a section itself.
-
-        Raises
-        ------
-        UnknownArgumentError
-            If no section has the field.
+        `changes`: by the name of a field, such as ``epochs=3``, or of a section itself.
         """
         sections = {name: getattr(self, name) for name in self.__struct_fields__}
         owners = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from distkeras_grid.cli.parser import columns
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.spec import Outliers
 from distkeras_grid.trainers.config import TrainerConfig
 from distkeras_grid.trainers.parameters import Parameter
@@ -124,7 +124,10 @@ def outliers(text: str) -> Outliers:
             f"--validate takes outliers, with factor and on_outlier. Received: {text!r}."
         )
     try:
-        return Outliers.checked(**parse_settings(settings))
+        arguments, known = parse_settings(settings), Outliers.__struct_fields__
+        if unknown := [name for name in arguments if name not in known]:
+            raise UnknownArgumentError.among("outliers", unknown, known)
+        return Outliers(**arguments)
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error).replace("--set", "--validate", 1)) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules.parameters import checked_whole
@@ -96,8 +96,13 @@ class LocalSets:
     @property
     def spec(self) -> LocalSpec:
         """The recipe of the sets."""
-        return LocalSpec.checked(
-            local_train=self.local_train,
-            local_test=self.local_test,
+        if self.test_images not in get_args(TestImages):
+            raise ConfigurationError(
+                f"test_images is one of {', '.join(map(repr, get_args(TestImages)))}. Received: "
+                f"{self.test_images!r}."
+            )
+        return LocalSpec(
+            local_train=checked_whole("local_train", self.local_train, least=1),
+            local_test=checked_whole("local_test", self.local_test, least=0),
             test_images=self.test_images,
         )

@@ -17,7 +17,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, SimpleNamespace, UnionType
 from typing import (
@@ -35,7 +35,7 @@ from typing import (
 import msgspec
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.frozen_struct import LARGEST, plain, type_words
+from distkeras_grid.frozen_struct import LARGEST, plain
 
 #: Columns of a line of documentation.
 WIDTH = 96
@@ -129,7 +129,7 @@ class Parameter:
     def _refusal(self, value: Any) -> ConfigurationError:
         words = [
             self._in_range(word) if word.endswith("number") else word
-            for word in type_words(self.type)
+            for word in _type_words(self.type)
         ]
         return ConfigurationError(f"{self.name} must be {_joined(words)}. Received: {value!r}.")
 
@@ -194,13 +194,7 @@ class Parameterized:
         return other
 
     def checked(self) -> Self:
-        """Return a copy with plain values.
-
-        Raises
-        ------
-        ConfigurationError
-            If a value has another type, or is out of its range. The message names the first one.
-        """
+        """Return a copy with plain values; refuse the first one of another type or range."""
         return self.replace(
             **{name: each.check(getattr(self, name)) for name, each in self.parameters.items()}
         )
@@ -265,3 +259,24 @@ def _literal(value: Any) -> str:
 def _joined(words: list[str]) -> str:
     """Return words with commas and an "or" between."""
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text"}
+
+
+def _type_words(kind: Any) -> Iterator[str]:
+    """Yield what a parameter of this type takes, in words."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        for option in sorted(get_args(kind), key=lambda each: each is NoneType):
+            yield from _type_words(option)
+    elif origin is Literal:
+        yield from map(repr, get_args(kind))
+    elif kind is bool:
+        yield from ("True", "False")
+    elif kind is NoneType:
+        yield "None"
+    elif kind in _WORDS:
+        yield _WORDS[kind]
+    else:
+        yield "a list" if origin in (list, tuple, Sequence) else "a mapping"

@@ -129,10 +129,6 @@ def test_what_other_workers_have_trained_is_not_trained_again_but_for_a_part_of_
     assert (schedule.epochs_before, schedule.epochs_left) == (1, 2)
     assert (schedule.repeated, schedule.samples) == (30, 330)
     assert (make_spec().schedule.epochs_left, make_spec().schedule.repeated) == (1, 0)
-    with pytest.raises(ConfigurationError):
-        make_spec(earlier=PreviousProgress(epochs=2, version=0, folded=0))
-    with pytest.raises(ConfigurationError):
-        PreviousProgress(epochs=0, version=-1, folded=0)
 
 
 def test_a_spec_cannot_be_changed_in_place(everything):
@@ -144,85 +140,36 @@ def test_a_spec_cannot_be_changed_in_place(everything):
     ("section", "change"),
     [
         ("schedule", {"rows": 0}),
-        ("schedule", {"workers": 0}),
-        ("schedule", {"batch_size": 0}),
-        ("schedule", {"epochs": 0}),
-        ("schedule", {"epochs_per_window": 0}),
         ("schedule", {"window": 0}),
         ("schedule", {"seed": -1}),
-        ("schedule", {"epochs": 2**63}),
-        ("schedule", {"epochs": 10**400}),
-        ("schedule", {"snapshots_per_epoch": -1}),
-        ("layout", {"trainable_size": 0}),
-        ("layout", {"statistics_size": -1}),
         ("algorithm", {"quorum": 0.4}),
         ("algorithm", {"quorum": 1.1}),
-        ("algorithm", {"quorum": math.nan}),
         ("limits", {"start_timeout": 0.0}),
-        ("limits", {"start_timeout": math.inf}),
-        ("limits", {"round_timeout": -1.0}),
-        ("limits", {"threads": 0}),
         ("data", {"class_weight": {0: -1.0}}),
-        ("data", {"class_weight": {0: math.nan}}),
-        ("data", {"class_weight": {0: math.inf}}),
-    ],
-)
-def test_values_out_of_range_are_refused(section, change):
-    with pytest.raises(ConfigurationError):
-        make_spec(**change)
-    described = make_spec().to_json()
-    described[section] = {**described[section], **change}
-    with pytest.raises(ConfigurationError) as refused:
-        RunSpec.from_json(described)
-    # The same words on both ways.
-    with pytest.raises(ConfigurationError) as built:
-        make_spec(**change)
-    assert str(refused.value) == str(built.value)
-
-
-@pytest.mark.parametrize(
-    ("section", "change"),
-    [
         ("schedule", {"rows": "100"}),
         ("schedule", {"rows": 2.5}),
         ("schedule", {"rows": True}),
         ("schedule", {"window": "epoch"}),
-        ("schedule", {"shuffle": 1}),
+        ("schedule", {"batchsize": 3}),
         ("algorithm", {"optimizer_state": "forget"}),
-        ("algorithm", {"jit": "yes"}),
         ("algorithm", {"rule": "averaging"}),
         ("exchange", {"compression": {"name": "zip"}}),
+        ("exchange", {"outliers": {"factor": 1.0}}),
         ("data", {"class_weight": {"first": 1.0}}),
         ("data", {"labels": "label"}),
         ("layout", {"state": [{"path": "a", "shape": [1.5]}]}),
         ("layout", {"state": [{"path": "a"}]}),
-        ("layout", {"state": [{"path": "a", "shape": [1], "dtype": "object"}]}),
     ],
 )
-def test_values_of_another_type_are_refused(section, change):
+def test_json_of_another_type_or_out_of_range_is_refused_with_its_place(section, change):
     described = make_spec().to_json()
     described[section] = {**described[section], **change}
-    with pytest.raises(ConfigurationError):
-        RunSpec.from_json(described)
-    with pytest.raises(ConfigurationError):
-        RunSpec.from_text(json.dumps(described))
+    for read in (RunSpec.from_json, lambda data: RunSpec.from_text(json.dumps(data))):
+        with pytest.raises(ConfigurationError, match=section):
+            read(described)
 
 
-def test_an_unknown_field_is_refused_with_the_nearest_known_one(everything):
-    for section in everything.__struct_fields__:
-        described = everything.to_json()
-        described[section]["batchsize"] = 3
-        with pytest.raises(UnknownArgumentError) as refused:
-            RunSpec.from_json(described)
-        assert ("'batch_size'" in str(refused.value)) == (section == "schedule")
-        with pytest.raises(UnknownArgumentError):
-            RunSpec.from_text(json.dumps(described))
-    described = everything.to_json()
-    described["algorithm"]["rule"]["nam"] = "x"
-    with pytest.raises(UnknownArgumentError, match="did you mean 'name'"):
-        RunSpec.from_json(described)
-    with pytest.raises(UnknownArgumentError, match="did you mean 'schedule'"):
-        RunSpec.from_json({**everything.to_json(), "schedul": {}})
+def test_a_change_of_an_unknown_field_is_refused_with_the_nearest_known_one(everything):
     with pytest.raises(UnknownArgumentError, match="did you mean 'epochs'"):
         everything.change(epoch=3)
 
@@ -235,12 +182,6 @@ def test_a_missing_section_and_text_that_is_no_json_are_refused(everything):
             RunSpec.from_text(text)
     with pytest.raises(ConfigurationError):
         RunSpec.from_text(b"\xff\xfe")
-
-
-def test_numbers_of_numpy_become_plain():
-    rule = RuleSpec(name="elastic", parameters={"alpha": np.float64(0.1), "n": np.int64(3)})
-    assert {type(value) for value in rule.parameters.values()} == {float, int}
-    assert RuleSpec.from_json(json.loads(json.dumps(rule.to_json()))) == rule
 
 
 def test_numbers_of_numpy_inside_a_description_travel():
@@ -279,30 +220,6 @@ def test_no_round_timeout_is_an_infinite_one():
 )
 def test_the_longest_window(change, steps):
     assert make_spec(**change).steps_per_window() == steps
-
-
-@pytest.mark.parametrize(
-    ("build", "field"),
-    [
-        (lambda: AlgorithmSpec.checked(rule=RuleSpec(name="r"), jit=1), "jit"),
-        (lambda: LimitsSpec.checked(round_timeout="1"), "round_timeout"),
-        (lambda: RunSpec.from_json({**make_spec().to_json(), "layout": 3}), "layout"),
-        (lambda: make_from("schedule", rows="3"), "rows"),
-        (lambda: make_from("exchange", compression={"name": 3}), "name"),
-    ],
-)
-def test_an_error_names_the_field_and_what_was_received(build, field):
-    with pytest.raises(ConfigurationError, match=rf"^{field} must be .* Received: "):
-        build()
-
-
-def make_from(section, **changes):
-    described = make_spec().to_json()
-    return RunSpec.from_json({**described, section: {**described[section], **changes}})
-
-
-def test_what_a_user_gives_may_be_numbers_of_numpy():
-    assert type(LimitsSpec.checked(start_timeout=np.float32(2)).start_timeout) is float
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -28,7 +28,7 @@ SPEC = RunSpec(
     algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
     layout=LayoutSpec(trainable_size=4, statistics_size=0),
     schedule=ScheduleSpec(rows=8, workers=2, batch_size=2, window=1),
-    data=DataSpec(features=FEATURES, labels=("kind",)),
+    data=DataSpec(features=FEATURES, labels=({"name": "kind"},)),
 )
 NOTHING = RecordedColumns([], [])
 

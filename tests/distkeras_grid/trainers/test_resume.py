@@ -69,7 +69,7 @@ def test_a_run_with_other_limits_at_another_place_is_the_same(changes):
         {"trainable_size": 9},
         {"rule": RuleSpec(name="averaging")},
         {"quorum": 0.5},
-        {"labels": ("other",)},
+        {"labels": ({"name": "other"},)},
         {"compression": CompressionSpec(name="bfloat16")},
         {"compile": {"loss": "mse"}},
     ],
