@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,8 +61,7 @@ from distkeras_grid.parameter_server.server_events import (
 from distkeras_grid.records import EpochEnded, WorkerRecord
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, SimulatedLink
-from distkeras_grid.simulation.wire import SimulatedWire
-from distkeras_grid.simulation.worker import SimulatedWorker
+from distkeras_grid.simulation.worker import SimulatedWire, SimulatedWorker
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import worker_core as cores
 
@@ -84,6 +84,7 @@ Results = Callable[[bytes], Mapping[str, float] | None]
 class Simulation:
     """One run on a simulated cluster; the same arguments give the same run, bit for bit.
 
+    `engine_of`: returns the engine of a worker; where workers share one, in this worker's state.
     `now`: simulated seconds since the run began.
     """
 
@@ -91,7 +92,7 @@ class Simulation:
         self,
         cluster: Cluster,
         spec: RunSpec,
-        learners: Sequence[Engine],
+        engine_of: Callable[[int], Engine],
         rows: Sequence[RowSource],
         evaluate: Evaluation | None = None,
         results: Results | None = None,
@@ -104,11 +105,11 @@ class Simulation:
         # keep nothing on the server, and simulated time does not count what that would take.
         self._served = spec.change(worker_state_limit=0, snapshots_per_epoch=1 if evaluate else 0)
         self._wire = SimulatedWire(spec.compression, spec.size)
-        self._core = ServerCore(self._served, learners[0].weights())
+        self._core = ServerCore(self._served, engine_of(0).weights())
         self._watch = RunMonitor(spec)
         self._workers = [
-            SimulatedWorker(number, cluster, spec, *parts, validate)
-            for number, parts in enumerate(zip(learners, rows, strict=True))
+            SimulatedWorker(number, cluster, spec, partial(engine_of, number), own, validate)
+            for number, own in enumerate(rows)
         ]
         self._up, self._down = (
             SimulatedLink(cluster.server_bandwidth, cluster.bandwidth, cluster.latency)

@@ -8,7 +8,7 @@ import numpy as np
 
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
-from distkeras_grid.parameter_server.compression import DeltaDecoder
+from distkeras_grid.parameter_server.compression import DeltaDecoder, build_wire
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.ledger import PendingCommit
 from distkeras_grid.parameter_server.membership import ConnectionId
@@ -22,19 +22,38 @@ from distkeras_grid.worker.seat import new_worker_core
 from distkeras_grid.worker.worker_core import WorkerCore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.source import RowSource
     from distkeras_grid.outliers import Validate
-    from distkeras_grid.simulation.wire import SimulatedWire
+    from distkeras_grid.spec import CompressionName
     from distkeras_grid.weights import Vector
+
+
+class SimulatedWire:
+    """Carries vectors through the codec of a run, without a connection."""
+
+    def __init__(self, compression: CompressionName | None, size: int) -> None:
+        self._wire = build_wire(compression, size) if compression else None
+
+    def carry(self, vector: Vector) -> int:
+        """Make of a vector what arrives of it; return the bytes by which it travels."""
+        if self._wire is None:
+            return 4 * vector.size
+        sent = self._wire.pack(vector).tobytes()
+        self._wire.place(len(sent), vector)[:] = sent
+        self._wire.unpack(vector)
+        return len(sent)
 
 
 class SimulatedWorker:
     """One worker.
 
+    `engine`: returns its engine, which other workers may share, in the worker's own state.
     `session`: its claim on the seat, None if it has not arrived, is lost or has finished.
     `computed`: simulated time for which it has computed windows [s].
     `silent_seconds`: if it hangs, how long after its restart another attempt comes [s].
@@ -45,7 +64,7 @@ class SimulatedWorker:
         number: int,
         cluster: Cluster,
         spec: RunSpec,
-        learner: Engine,
+        engine: Callable[[], Engine],
         rows: RowSource,
         validate: Validate | None = None,
     ) -> None:
@@ -54,12 +73,12 @@ class SimulatedWorker:
         self.hangs, self.silent_seconds = False, 0.0
         self.computed = 0.0
         self.rows = rows
-        self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
-        self._first, self._validate = first_state(learner), validate
+        self._number, self._cluster, self._spec, self._engine = number, cluster, spec, engine
+        self._first, self._validate = first_state(engine()), validate
         self._rule = rule_of(spec.rule)
         self._policy = policy_of(spec.schedule, len(rows), number)
         self.holds = self._policy.rows
-        self._dtype = learner.weights().dtype
+        self._dtype = engine().weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
         self._core = self._new_core()
         self.wanted: cores.Action | None = None
@@ -85,7 +104,7 @@ class SimulatedWorker:
         self.hangs, self.silent_seconds = False, 0.0
         self._core = self._new_core()
         # Another process has an engine that has trained nothing.
-        self._learner.restore(self._first)
+        self._engine().restore(self._first)
 
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
@@ -128,7 +147,7 @@ class SimulatedWorker:
 
     def shared_state(self, version: int) -> NDArray[np.uint8]:
         """Return the optimizer's state that is handed over."""
-        return shared_state(self._learner, version)
+        return shared_state(self._engine(), version)
 
     def confirm_hand_over(self) -> None:
         """Hear that the server has what was handed over."""
@@ -145,7 +164,7 @@ class SimulatedWorker:
             raise GridError(f"Worker {self._number} has begun no window.")
         action = self.wanted
         blocks = self.rows.blocks(action.window.blocks)
-        result = self._learner.run(action.before, blocks, action.after)
+        result = self._engine().run(action.before, blocks, action.after)
         wanted = self._tell(cores.WindowAnswer(result, self.started, self.seconds))
         if not isinstance(wanted, cores.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
@@ -170,7 +189,7 @@ class SimulatedWorker:
     def _tell(self, event: cores.Event) -> cores.Action:
         *orders, wanted = self._core.handle(event)
         for order in orders:
-            apply_action(order, self._learner, self._first)
+            apply_action(order, self._engine(), self._first)
         self.wanted = wanted
         return wanted
 
@@ -178,7 +197,7 @@ class SimulatedWorker:
         return new_worker_core(
             self._spec,
             self._rule,
-            self._learner.layout,
+            self._engine().layout,
             self._policy,
             self._number,
             validate=self._validate,

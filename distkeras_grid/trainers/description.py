@@ -84,23 +84,12 @@ def headline_of(spec: RunSpec, rule: Rule, window: CommunicationWindow) -> str:
     way = "each way" if rule.traits.answers else "to the driver"
     if spec.compression:
         way += " before compression"
+    numbers = "".join(f", {name} {value:g}" for name, value in rule.parameters().items())
     return (
         f"{spec.algorithm.trainer}: {spec.rows} rows, {workers}, {batches}, "
         f"exchange {window} "
-        f"({spec.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}"
+        f"({spec.size * 4 / 1e6:.3g} MB {way}){numbers}"
     )
-
-
-def described_parameters(rule: Rule) -> str:
-    """Return the numbers of a rule, to be appended to a line about it.
-
-    Examples
-    --------
-    >>> from distkeras_grid.rules import DownpourRule
-    >>> described_parameters(DownpourRule(0.5))
-    ', commit_scale 0.5'
-    """
-    return "".join(f", {name} {value:g}" for name, value in rule.parameters().items())
 
 
 def choices(window: CommunicationWindow, spec: RunSpec) -> list[str]:

@@ -18,11 +18,11 @@ from distkeras_grid.feeding.shapes import check_one_output, outputs_of
 from distkeras_grid.history import History
 from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.keras_learners import keras_learners
 from distkeras_grid.simulation.run import Simulation
+from distkeras_grid.simulation.shared_engine import SharedEngine
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import check_backend
-from distkeras_grid.trainers.description import described_parameters, policies
+from distkeras_grid.trainers.description import headline_of, policies
 from distkeras_grid.trainers.model_bundle import compiled_copy
 from distkeras_grid.trainers.preflight import (
     announcements,
@@ -82,26 +82,27 @@ def simulate(
     cluster = _timed(cluster, engine, block)
     sample = block.part(slice(1), slice(1))
     build_metrics(model, batch_of(model, rows[0].fields, plan.labels, sample))
-    learners = keras_learners(
-        engine, cluster.workers, request.seed if cluster.workers > 1 else None
-    )
+    shared = SharedEngine(engine, cluster.workers, request.seed if cluster.workers > 1 else None)
     simulation = Simulation(
         cluster,
         spec,
-        learners,
+        shared.of,
         rows,
         evaluate=_evaluation(model, held_out, engine.layout, rule),
         results=partial(results_of, model),
         params=policies(spec),
         validate=config.validate_function,
     )
-    headline = _headline(spec, rule, cluster.batch_seconds or 0.0)
+    milliseconds = 1e3 * (cluster.batch_seconds or 0.0)
+    headline = (
+        f"in simulated time, {milliseconds:.3g} ms a batch: {headline_of(spec, rule, window)}"
+    )
     lines = announcements(config, spec, window, headline)
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, lines)
     set_center(model, simulation.center, engine.layout, rule)
-    left = enumerate(zip(rows, learners, strict=True))
-    take_outcomes(model, [TrainOutcome(n, len(own), one.outcome()) for n, (own, one) in left])
+    outcomes = (shared.of(worker).outcome() for worker in range(len(rows)))
+    take_outcomes(model, [TrainOutcome(n, len(rows[n]), left) for n, left in enumerate(outcomes)])
     register_objects(model, objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
@@ -140,18 +141,6 @@ def _timed(cluster: Cluster, engine: ModelEngine, block: RowBlock) -> Cluster:
     # The smallest of a few times, because other work on this machine only adds to it.
     seconds = min(engine.warm_up(block) for _ in range(times)) / block.steps
     return cluster if cluster.batch_seconds else replace(cluster, batch_seconds=seconds)
-
-
-def _headline(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
-    """Return the line that says what is simulated."""
-    window = spec.schedule.communication_window
-    return (
-        f"{spec.algorithm.trainer} in simulated time: {spec.rows} rows, "
-        f"{spec.workers} workers, batch {spec.batch_size} each, "
-        f"{batch_seconds * 1e3:.3g} ms a batch, window "
-        + (f"{window} batches" if isinstance(window, int) else window)
-        + described_parameters(rule)
-    )
 
 
 def _watch(

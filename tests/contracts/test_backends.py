@@ -83,7 +83,7 @@ def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
                 f"{ENGINE}/test_{name}.py"
                 for name in ("combination", "keras_model", "model_loader")
             ),
-            "distkeras_grid/simulation/test_keras_learners.py",
+            "distkeras_grid/simulation/test_shared_engine.py",
             "distkeras_grid/worker/test_worker_state.py",
         ),
         (

@@ -307,18 +307,17 @@ class TestKeras(ModelEngineContract):
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-class TestLearner(EngineContract):
-    """One of several simulated workers, who share an engine."""
+class TestShared(EngineContract):
+    """The engine of one of several simulated workers, who share it."""
 
     tolerance = 1e-6
 
     def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
-        from distkeras_grid.simulation.keras_learners import keras_learners
+        from distkeras_grid.simulation.shared_engine import SharedEngine
 
-        engine = TestKeras().make(kind, momentum, rate)
-        other, found = keras_learners(engine, 2, seed=1)
-        trained(other)
-        return found
+        shared = SharedEngine(TestKeras().make(kind, momentum, rate), 2, seed=1)
+        trained(shared.of(0))
+        return shared.of(1)
 
     test_a_step_goes_from_the_weights_that_are_given = (
         TestKeras.test_a_step_goes_from_the_weights_that_are_given

@@ -83,7 +83,7 @@ def build(
     simulation = Simulation(
         Cluster(len(seats), **{"batch_seconds": 1.0, **cluster}),
         spec,
-        learners,
+        learners.__getitem__,
         seats,
     )
     simulation.learners = learners

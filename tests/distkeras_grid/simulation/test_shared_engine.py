@@ -45,10 +45,10 @@ def engine(rule, optimizer="adam"):
     )
 
 
-def learners(rule, optimizer="adam", count=WORKERS):
-    from distkeras_grid.simulation.keras_learners import keras_learners
+def shared(rule, optimizer="adam"):
+    from distkeras_grid.simulation.shared_engine import SharedEngine
 
-    return keras_learners(engine(rule, optimizer), count, seed=11)
+    return SharedEngine(engine(rule, optimizer), WORKERS, seed=11)
 
 
 def seats():
@@ -59,10 +59,14 @@ def seats():
     ]
 
 
-def simulation(rule, each, **cluster):
-    rows, terms = seats(), {"batch_seconds": 1.0, "times": "exponential", **cluster}
-    spec = simulated_spec(rule, each, rows, batch_size=4, window=2, epochs=2, seed=3, shuffle=True)
-    return Simulation(Cluster(WORKERS, **terms), spec, each, rows)
+def simulated(rule, engine_of):
+    rows = seats()
+    terms = {"batch_size": 4, "window": 2, "epochs": 2, "seed": 3, "shuffle": True}
+    spec = simulated_spec(rule, [engine_of(0)], rows, **terms)
+    cluster = Cluster(WORKERS, batch_seconds=1.0, times="exponential")
+    found = Simulation(cluster, spec, engine_of, rows)
+    found.run()
+    return found
 
 
 @pytest.mark.full
@@ -75,41 +79,39 @@ def simulation(rule, each, **cluster):
 )
 def test_a_shared_engine_is_as_good_as_one_each(rule, optimizer):
     """Optimizer slots, dropout masks and all, bit for bit."""
-    shared = simulation(rule, learners(rule, optimizer))
-    shared.run()
-    apart = [learners(rule, optimizer)[number] for number in range(WORKERS)]
-    own = simulation(rule, apart)
-    own.run()
-    np.testing.assert_array_equal(shared.center, own.center)
-    assert shared.history.to_jsonl_text() == own.history.to_jsonl_text()
-    assert (shared.center != engine(rule, optimizer).weights()).mean() > 0.9
+    together = simulated(rule, shared(rule, optimizer).of)
+    apart = [shared(rule, optimizer).of(worker) for worker in range(WORKERS)]
+    own = simulated(rule, apart.__getitem__)
+    np.testing.assert_array_equal(together.center, own.center)
+    assert [*together.history.lines()] == [*own.history.lines()]
+    assert (together.center != engine(rule, optimizer).weights()).mean() > 0.9
 
 
 def test_workers_draw_dropout_masks_of_their_own():
-    first, second, *_ = learners(AccumulatedGradientRule())
-    states = [learner.state() for learner in (first, second)]
+    each = shared(AccumulatedGradientRule())
+    states = [each.of(worker).state() for worker in (0, 1)]
     assert any((states[0][name] != states[1][name]).any() for name in states[0])
 
 
 def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
-    first, second, *_ = learners(AccumulatedGradientRule())
-    rows = seats()[0]
+    each, rows = shared(AccumulatedGradientRule()), seats()[0]
     window = next(policy_of(ScheduleSpec(rows=ROWS, batch_size=4, window=2), ROWS, 0).windows())
-    after = np.empty(first.layout.size, np.float32)
-    fresh = first.state()
-    first.run(first.weights(), rows.blocks(window.blocks), after)
-    second.run(second.weights(), rows.blocks(window.blocks), after)
-    first.restore(fresh)
-    first.set_schedule_offset(5)
-    state = first.state()
+    fresh = each.of(0).state()
+    for worker in (0, 1):
+        one = each.of(worker)
+        after = np.empty(one.layout.size, np.float32)
+        one.run(one.weights(), rows.blocks(window.blocks), after)
+    each.of(0).restore(fresh)
+    each.of(0).set_schedule_offset(5)
+    state = each.of(0).state()
     changed = [name for name, array in state.items() if (array != fresh[name]).any()]
     # Nothing but where schedules go on, which comes last.
     assert changed == list(state)[-1:]
     assert state[changed[0]].tolist() == 5
 
 
-def test_a_rate_is_the_learners_own():
-    first, second, *_ = learners(AccumulatedGradientRule())
-    first.set_learning_rate(0.5)
-    assert 0.5 in [array.tolist() for array in first.state().values()]
-    assert 0.5 not in [array.tolist() for array in second.state().values()]
+def test_a_rate_is_the_workers_own():
+    each = shared(AccumulatedGradientRule())
+    each.of(0).set_learning_rate(0.5)
+    rates = [[array.tolist() for array in each.of(worker).state().values()] for worker in (0, 1)]
+    assert [0.5 in values for values in rates] == [True, False]
