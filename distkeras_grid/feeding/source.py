@@ -13,7 +13,7 @@ There are places for extensions:
   with the methods of `RowSource`. `blocks` is given the places of a whole window at once, so that
   such a source can reach for a window's rows file by file.
 - Another order: a class with the methods of `BatchSampler`. It may know what it wants of the rows,
-  such as their labels; cores and loop see windows only. `distkeras_grid.local_sets.policy` is one.
+  such as their labels; cores and loop see windows only. `LocalSetSampler` is one.
 
 `tests.contracts.test_sources` tests every source.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,33 +115,3 @@ class LocalRows:
             raise GridError(f"{count} of {len(wanted)} tiles came. The data have changed.")
         self._file, self._numbers, self._stored = file, wanted, stored
         self.seconds += time.perf_counter() - clock
-
-
-class ReadStatistics:
-    """Measures what is read after this object was made."""
-
-    def __init__(self, reader: TileReader, *rows: LocalRows) -> None:
-        self._reader, self._rows = reader, rows
-        self._before = self._now()
-
-    @property
-    def seconds(self) -> float:
-        """Time spent fetching since then [s]."""
-        return self._now()[0] - self._before[0]
-
-    @property
-    def bytes_read(self) -> dict[str, int]:
-        """Bytes read since then, by location."""
-        return dict(self._now()[1] - self._before[1])
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """Number of failed reads since then, by location."""
-        return dict(self._now()[2] - self._before[2])
-
-    def _now(self) -> tuple[float, Counter[str], Counter[str]]:
-        return (
-            sum(rows.seconds for rows in self._rows),
-            Counter(self._reader.bytes_read),
-            Counter(self._reader.failures),
-        )

@@ -111,13 +111,7 @@ class TileIndex:
 
 
 def expand(starts: Numbers, counts: Numbers) -> Numbers:
-    """Return the numbers of all tiles of runs.
-
-    Examples
-    --------
-    >>> expand(np.array([5, 20]), np.array([3, 2])).tolist()
-    [5, 6, 7, 20, 21]
-    """
+    """Return the numbers of all tiles of runs."""
     offsets = np.cumsum(counts) - counts
     numbers: Numbers = np.arange(int(counts.sum())) + np.repeat(starts - offsets, counts)
     return numbers

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from distkeras_grid.feeding.batches import BLOCK_STEPS, Window, blocks_of
-from distkeras_grid.local_sets.policy import LocalSetSampler
-from distkeras_grid.local_sets.rows import LocalRows, ReadStatistics
-from distkeras_grid.local_sets.sampler import digest_of
+from distkeras_grid.feeding.batches import BLOCK_STEPS, EpochSampler, Window, blocks_of
+from distkeras_grid.local_sets.rows import LocalRows
+from distkeras_grid.local_sets.sampler import TileSampler, digest_of
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.local_sets.tile_index import Numbers
 from distkeras_grid.records import LocalSet
@@ -25,6 +25,32 @@ Evaluate: TypeAlias = Callable[[Iterator[RowBlock]], dict[str, float]]
 Report: TypeAlias = Callable[[Window, Evaluate], LocalSet | None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalSetSampler(EpochSampler):
+    """Windows with one local training set in each epoch; an epoch is an iteration.
+
+    Positions are tile numbers in the pool. They may exceed `rows`, which is the size of a set.
+    """
+
+    drawing: TileSampler  # The local sets of the run
+
+    @classmethod
+    def of(cls, drawing: TileSampler, schedule: ScheduleSpec, seat: int) -> Self:
+        """Return the policy of a seat according to a run's schedule."""
+        return cls(
+            rows=drawing.spec.local_train,
+            batch_size=schedule.batch_size,
+            window=schedule.window,
+            epochs=schedule.epochs,
+            seed=schedule.seed,
+            seat=seat,
+            drawing=drawing,
+        )
+
+    def _order(self, sample: Numbers | None, epoch: int) -> Numbers:  # noqa: ARG002
+        return self.drawing.train(epoch - 1, self.seat)
+
+
 class WorkerSampler:
     """What one worker trains and tests on; a context manager."""
 
@@ -35,19 +61,14 @@ class WorkerSampler:
         self._tests = LocalRows(plan.store, self._reader)
         self._drawing = plan.drawing
         # Tiles fetched for the warm-up count as fetched for the first iteration.
-        self._readings = self._begin()
+        self._read = self._read_so_far()
         steps = math.ceil(self.policy.rows / self.policy.batch_size)
         self._last = math.ceil(steps / (self.policy.window or steps)) - 1
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.rows.close()
         self._tests.close()
         self._reader.close()
@@ -86,17 +107,19 @@ class WorkerSampler:
             clock = time.perf_counter()
             metrics = evaluate(blocks)
             seconds = time.perf_counter() - clock
-        readings, self._readings = self._readings, self._begin()
+        (began, bytes_before, failures_before), self._read = self._read, self._read_so_far()
+        until, bytes_read, failures = self._read
         return LocalSet(
             train=len(train),
             test=len(test),
             digest=digest_of(train),
-            read_seconds=readings.seconds,
-            bytes_read=readings.bytes_read,
-            failures=readings.failures,
+            read_seconds=until - began,
+            bytes_read=dict(bytes_read - bytes_before),
+            failures=dict(failures - failures_before),
             test_seconds=seconds,
             metrics=metrics,
         )
 
-    def _begin(self) -> ReadStatistics:
-        return ReadStatistics(self._reader, self.rows, self._tests)
+    def _read_so_far(self) -> tuple[float, Counter[str], Counter[str]]:
+        """Return seconds, and bytes and failed reads by location."""
+        return self.read_seconds, Counter(self._reader.bytes_read), Counter(self._reader.failures)

@@ -12,8 +12,7 @@ from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match
 from distkeras_grid.feeding.targets import LabelSummary
-from distkeras_grid.local_sets.coverage import coverage, expected_coverage
-from distkeras_grid.local_sets.sampler import TileSampler
+from distkeras_grid.local_sets.sampler import TileSampler, expected_coverage
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.spark.columns import Columns, resolve_columns
@@ -156,23 +155,18 @@ def describe_local(
     plan: LocalPlan, iterations: int, records: Iterable[LocalRecord]
 ) -> dict[str, Any]:
     """Return what a history keeps of the local sets of a run, as JSON values."""
-    from pyspark.serializers import CloudPickleSerializer
-
-    serializer: Any = CloudPickleSerializer
     drawing = plan.drawing
     spec, pool = drawing.spec, drawing.training
     tests = list(records)
     folded = {(record.iteration - 1, record.worker) for record in tests if record.folded}
-    planned = [(t, j) for t in range(iterations) for j in range(drawing.workers)]
     return {
         "tiles": len(pool),
         "images": len(np.unique(pool.images)),
         "class_sizes": pool.class_sizes.tolist(),
-        "expected_coverage": expected_coverage(pool, spec.local_train, len(planned)),
-        "drawn_coverage": coverage(drawing, planned),
-        "folded_coverage": coverage(drawing, folded),
-        # What the driver sends to each worker, beside the model.
-        "plan_bytes": len(serializer().dumps(plan)),
+        "expected_coverage": expected_coverage(
+            pool, spec.local_train, iterations * drawing.workers
+        ),
+        "folded_coverage": drawing.coverage(folded),
         "read_seconds": sum(record.local.read_seconds for record in tests),
         "bytes_read": sum(sum(record.local.bytes_read.values()) for record in tests),
     }

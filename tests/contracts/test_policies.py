@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.feeding.batches import BLOCK_STEPS, EpochSampler, epoch_order, policy_of
-from distkeras_grid.local_sets.policy import LocalSetSampler
 from distkeras_grid.local_sets.sampler import TileSampler
 from distkeras_grid.local_sets.tile_index import TileIndex
+from distkeras_grid.local_sets.worker_sampler import LocalSetSampler
 from distkeras_grid.spec import LocalSpec, ScheduleSpec
 
 

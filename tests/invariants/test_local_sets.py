@@ -14,8 +14,7 @@ from data_prep import TileSpec
 from data_prep.geometry.regions import NO_ZONES
 from data_prep.on_the_fly.tile_index import frames_of
 from distkeras_grid.errors import EmptyDataError
-from distkeras_grid.local_sets.coverage import coverage, expected_coverage
-from distkeras_grid.local_sets.sampler import TileSampler, digest_of
+from distkeras_grid.local_sets.sampler import TileSampler, digest_of, expected_coverage
 from distkeras_grid.local_sets.tile_index import TileIndex
 from distkeras_grid.spec import LocalSpec
 
@@ -156,7 +155,7 @@ def test_B5_sets_reach_what_the_formula_says():
     for seed in range(12):
         spec = LocalSpec(local_train=60)
         drawing = TileSampler(pool, pool.select(pool.tiles < 0), spec, seed, 5)
-        found.append(coverage(drawing, itertools.product(range(8), range(5))))
+        found.append(drawing.coverage(itertools.product(range(8), range(5))))
     expected = expected_coverage(pool, 60, 40)
     # Of a mean of 12.
     deviation = coverage_deviation(400, 20, 40) / np.sqrt(3 * 12)
@@ -169,9 +168,8 @@ def test_B5_the_deviation_is_that_of_many_draws():
     assert coverage_deviation(2, 1, 2) == 0.25
     pool = TileIndex.of([40] * 10, range(10), [0] * 10, 1)
     found = [
-        coverage(
-            TileSampler(pool, pool.select(pool.tiles < 0), LocalSpec(local_train=40), seed, 1),
-            [(t, 0) for t in range(6)],
+        TileSampler(pool, pool.select(pool.tiles < 0), LocalSpec(local_train=40), seed, 1).coverage(
+            [(t, 0) for t in range(6)]
         )
         for seed in range(200)
     ]
