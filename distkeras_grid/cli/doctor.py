@@ -216,15 +216,15 @@ def _memory(
 def _network(model: ModelSize, workers: int, bind_host: str) -> CheckResult:
     """Say what passes the link of the driver."""
     from distkeras_grid.spark.doctor import CheckLevel, CheckResult
-    from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate, link_speed
+    from distkeras_grid.trainers.bandwidth_estimate import link_speed
 
-    need = BandwidthEstimate(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
+    vector_bytes, available = 4 * model.weights, link_speed(bind_host)
     return CheckResult(
         "network",
         CheckLevel.OK,
-        f"{4 * model.weights / 1e6:.3g} MB of weights x {workers} workers: windows that take "
-        f"{need.shortest_window:.2g} s or longer do not wait for a link of "
-        f"{need.available / 1e9:.3g} GB/s",
+        f"{vector_bytes / 1e6:.3g} MB of weights x {workers} workers: windows that take "
+        f"{vector_bytes * workers / available:.2g} s or longer do not wait for a link of "
+        f"{available / 1e9:.3g} GB/s",
     )
 
 

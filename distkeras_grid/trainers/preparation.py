@@ -41,7 +41,7 @@ from distkeras_grid.spark.session import (
 from distkeras_grid.spark.storage import Storage, rename_note
 from distkeras_grid.spark.worker_jobs import WorkerJobs
 from distkeras_grid.trainers.arguments import checked_every
-from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate, link_speed
+from distkeras_grid.trainers.bandwidth_estimate import bandwidth_sentence, link_speed
 from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import CallbackRunner
 from distkeras_grid.trainers.checkpoint_writer import (
@@ -145,7 +145,7 @@ class TrainingJob:
                 key_of=partial(seat_key, key),
                 tasks=tasks,
             )
-            parts = self.history, progress, self.observer, self.network()
+            parts = self.history, progress, self.observer, self.network
             since = 0 if resumed is None else resumed.manifest.version
             run = Run(server, launch, spec, *parts, checkpointer, since)
             saved_observer = None if resumed is None else resumed.driver.observer
@@ -159,18 +159,16 @@ class TrainingJob:
         self._conclude(center, summaries, before, progress)
         return trained
 
-    def network(self) -> partial[BandwidthEstimate]:
-        """Return a function from the time of a window to the run's `BandwidthEstimate`."""
+    def network(self, window_seconds: float) -> str:
+        """Return a sentence about the bandwidth that the run needs, by the time of a window [s]."""
         spec, layout = self.spec, weight_layout(self.data.compiled.model)
-        return partial(
-            BandwidthEstimate,
-            vector_bytes=vector_bytes(
-                compression_of(spec.exchange.compression), layout, spec.workers
-            ),
+        return bandwidth_sentence(
+            vector_bytes(compression_of(spec.exchange.compression), layout, spec.workers),
             # Seats without rows exchange nothing.
-            workers=min(spec.workers, spec.rows),
-            window=spec.steps_per_window(),
-            available=link_speed(self.settings.place.bind_host),
+            min(spec.workers, spec.rows),
+            spec.steps_per_window(),
+            window_seconds,
+            link_speed(self.settings.place.bind_host),
         )
 
     def _deal(self, tasks: int | None) -> DataFrame:

@@ -57,7 +57,6 @@ from distkeras_grid.trainers.run_status import TRAINING, RunProgress
 if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.spark.worker_jobs import WorkerJobs
-    from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate
     from distkeras_grid.trainers.checkpoint_writer import Checkpointer
     from distkeras_grid.weights import Vector
 
@@ -98,7 +97,7 @@ class Run:
         history: History,
         progress: RunProgress,
         observer: EpochCallback,
-        network: Callable[..., BandwidthEstimate],
+        network: Callable[[float], str],
         checkpointer: Checkpointer | None = None,
         since: int = 0,
     ) -> None:
@@ -335,7 +334,7 @@ class Run:
             if isinstance(action, FinishRun):
                 self._finished = True
             elif isinstance(action, AllMeasured):
-                self._progress.note(self._network(window_seconds=action.seconds).sentence())
+                self._progress.note(self._network(action.seconds))
             elif isinstance(action, Restart):
                 self._progress.note(
                     f"Worker {action.worker} has made no progress for {action.seconds:.0f} s, and "
@@ -460,14 +459,7 @@ def shown_loss(recent: Sequence[WindowRecord]) -> tuple[str, float | None]:
 
 
 def skip_line(record: SkippedRecord, count: int) -> str:
-    """Return the line that names a worker whose window was skipped, with its skips so far.
-
-    Examples
-    --------
-    >>> record = SkippedRecord(1, 7, "node-3", 2, 5, 64, 9e9, 1e6, "its loss is 9e+09", 40, 0.0)
-    >>> skip_line(record, 4)
-    'Worker 1 on node-3: window 5 of its pass 2 was not folded (4 so far): its loss is 9e+09'
-    """
+    """Return the line that names a worker whose window was skipped, with its skips so far."""
     host = f" on {record.host}" if record.host else ""
     so_far = f" ({count} so far)" if count > 1 else ""
     return (
@@ -477,12 +469,6 @@ def skip_line(record: SkippedRecord, count: int) -> str:
 
 
 def epoch_line(record: EpochRecord, epochs: int) -> str:
-    """Return the line that stays on the screen when an epoch has ended.
-
-    Examples
-    --------
-    >>> epoch_line(EpochRecord(1, 7, 640, 0.0, 2.5, 0.71, {"accuracy": 0.5}), 3)
-    'epoch 1/3 ended after 2.5 s: loss 0.71, accuracy 0.5'
-    """
+    """Return the line that stays on the screen when an epoch has ended."""
     logs = ", ".join(f"{name} {value:.4g}" for name, value in record.logs().items())
     return f"epoch {record.epoch}/{epochs} ended after {record.seconds:.1f} s: {logs}"

@@ -13,7 +13,6 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -261,7 +260,7 @@ class Pair:
             stack.callback(self.launch.cancel)
             self._hold_frame()
             striker = threading.Thread(target=self._strike)
-            spec, network = self.settings.spec, lambda **_: SimpleNamespace(sentence=str)
+            spec, network = self.settings.spec, lambda _: ""
             run = Run(
                 *(server, self.launch, spec, self.history),
                 *(progress, Observer(self.history), network),
