@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -54,7 +55,8 @@ class _ArrayHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True):
-    tree: dict[str, Any]
+    # Read when its arrays can be made, whose places are then known
+    tree: msgspec.Raw
     arrays: tuple[_ArrayHeader, ...]
 
 
@@ -63,15 +65,9 @@ def pack(tree: Mapping[str, Any]) -> Packed:
 
     `tree`: dicts with strings as keys, lists, numbers, strings, booleans, None, and arrays of
     numbers. An array that occurs twice is stored once.
-
-    Examples
-    --------
-    >>> data = pack({"seats": [{"rows": 7}], "center": np.ones(2, np.float32)})
-    >>> unpack(data)
-    {'seats': [{'rows': 7}], 'center': array([1., 1.], dtype=float32)}
     """
     arrays: list[NDArray[Any]] = []
-    plain = _plain(tree, arrays)
+    plain = msgspec.Raw(msgspec.msgpack.encode(_plain(tree, arrays)))
     described = tuple(_ArrayHeader(str(array.dtype), array.shape) for array in arrays)
     header = msgspec.msgpack.encode(_Header(plain, described))
     places = list(_places(described, len(header)))
@@ -93,10 +89,9 @@ def unpack(data: Packed) -> dict[str, Any]:
         if magic != MAGIC or length > data.size - _START.size:
             raise DataError("This is not a packed tree: its first bytes are of something else.")
         body = data[_START.size : _START.size + length].data
-        # Twice, because the tree's arrays can be made only when their places are known.
-        described = msgspec.msgpack.decode(body, type=_Header, ext_hook=_unread).arrays
-        arrays = _arrays(data, described, length)
-        return msgspec.msgpack.decode(body, type=_Header, ext_hook=_Reader(arrays)).tree
+        header = msgspec.msgpack.decode(body, type=_Header)
+        read = partial(_read, _arrays(data, header.arrays, length))
+        return msgspec.msgpack.decode(header.tree, type=dict[str, Any], ext_hook=read)
     except (struct.error, *UNREADABLE) as error:
         raise DataError(f"This is not a packed tree: {error}.") from error
 
@@ -153,25 +148,16 @@ def _number(array: NDArray[Any], arrays: list[NDArray[Any]]) -> int:
     return known
 
 
-def _unread(code: int, data: memoryview) -> None:
-    """Leave out what is not plain, on the first reading."""
-
-
-class _Reader:
-    """Puts arrays and large integers where the tree has their place."""
-
-    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
-        self._arrays = arrays
-
-    def __call__(self, code: int, data: memoryview) -> Any:
-        if code == _INTEGER:
-            return int.from_bytes(data, "little", signed=True)
-        if code != _ARRAY or len(data) != 4:
-            raise DataError(f"A packed tree has no values of kind {code} in {len(data)} bytes.")
-        (number,) = struct.unpack("<I", data)
-        if number >= len(self._arrays):
-            raise DataError(f"A packed tree of {len(self._arrays)} arrays has no array {number}.")
-        return self._arrays[number]
+def _read(arrays: Sequence[NDArray[Any]], code: int, data: memoryview) -> Any:
+    """Return the array or the large integer whose place this is."""
+    if code == _INTEGER:
+        return int.from_bytes(data, "little", signed=True)
+    if code != _ARRAY or len(data) != 4:
+        raise DataError(f"A packed tree has no values of kind {code} in {len(data)} bytes.")
+    (number,) = struct.unpack("<I", data)
+    if number >= len(arrays):
+        raise DataError(f"A packed tree of {len(arrays)} arrays has no array {number}.")
+    return arrays[number]
 
 
 def as_array(_: type, value: Any) -> Any:

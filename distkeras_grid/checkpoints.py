@@ -120,42 +120,16 @@ class Driver(msgspec.Struct, frozen=True):
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def precedes(self, other: Driver) -> bool:
-        """Whether `other` is a later attempt of this one's application.
-
-        Examples
-        --------
-        >>> Driver("application_17_0001").precedes(Driver("application_17_0001", attempt=2))
-        True
-        >>> Driver("application_17_0001").precedes(Driver("application_17_0002", attempt=2))
-        False
-        """
+        """Whether `other` is a later attempt of this one's application."""
         return self.application == other.application and self.attempt < other.attempt
 
 
 class DriverEpoch(msgspec.Struct, frozen=True):
-    """Which driver writes the checkpoints of a directory.
-
-    Examples
-    --------
-    >>> first = DriverEpoch(1, Driver("application_17_0001"), "a")
-    >>> second = DriverEpoch(2, Driver("application_17_0001", attempt=2), "b")
-    >>> first.precedes(second.driver), second.follows(first.driver)
-    (True, True)
-    >>> first.precedes(Driver("application_17_0002", attempt=2))
-    False
-    """
+    """Which driver writes the checkpoints of a directory."""
 
     number: Count  # Counts the drivers that have taken the directory over
     driver: Driver  # The last one of them
     token: str  # Random text, so that no two drivers have the same generation
-
-    def precedes(self, driver: Driver) -> bool:
-        """Whether `driver` is a later attempt of this one's application."""
-        return self.driver.precedes(driver)
-
-    def follows(self, driver: Driver) -> bool:
-        """Whether `driver` is an earlier attempt of this one's application."""
-        return driver.precedes(self.driver)
 
     def to_bytes(self) -> bytes:
         """Return the generation as JSON."""
@@ -171,57 +145,27 @@ class DriverEpoch(msgspec.Struct, frozen=True):
 
 
 def piece_of(name: str, content: Content) -> CheckpointFile:
-    """Return the description of a piece.
-
-    Examples
-    --------
-    >>> piece_of("server.tree", b"").bytes
-    0
-    """
+    """Return the description of a piece."""
     return CheckpointFile(name, len(content), hashlib.sha256(content).hexdigest())
 
 
 def folder_name(number: int) -> str:
-    """Return the name of a checkpoint's folder.
-
-    Examples
-    --------
-    >>> folder_name(7)
-    'checkpoint-00000007'
-    """
+    """Return the name of a checkpoint's folder."""
     return f"checkpoint-{number:08}"
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the checkpoints among these names, the newest first.
-
-    Examples
-    --------
-    >>> numbers_of(["checkpoint-00000007", "checkpoint-00000012", "_checkpoint-00000013.a.tmp"])
-    [12, 7]
-    """
+    """Return the numbers of the checkpoints among these names, the newest first."""
     return _numbers(_FOLDER, names)
 
 
 def generation_name(number: int) -> str:
-    """Return the name of the file that names a directory's driver.
-
-    Examples
-    --------
-    >>> generation_name(2)
-    'generation-00000002.json'
-    """
+    """Return the name of the file that names a directory's driver."""
     return f"generation-{number:08}.json"
 
 
 def generations_of(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the generations among these names, the newest first.
-
-    Examples
-    --------
-    >>> generations_of(["generation-00000001.json", "generation-00000002.json", "rows"])
-    [2, 1]
-    """
+    """Return the numbers of the generations among these names, the newest first."""
     return _numbers(_GENERATION, names)
 
 
@@ -231,12 +175,6 @@ def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
 
 
 def unused_rows(names: Iterable[str], manifests: Sequence[CheckpointManifest]) -> list[str]:
-    """Return the names of folders with rows that belong to no checkpoint.
-
-    Examples
-    --------
-    >>> unused_rows(["rows-" + 32 * "0", "rows"], [])
-    ['rows-00000000000000000000000000000000']
-    """
+    """Return the names of folders with rows that belong to no checkpoint."""
     used = {manifest.rows for manifest in manifests}
     return sorted(name for name in names if _ROWS.fullmatch(name) and name not in used)

@@ -13,12 +13,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_origin
 
 import msgspec
 
-from distkeras_grid.errors import ConfigurationError, DataError, PathNotFoundError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
 from distkeras_grid.records import (
     EpochEnded,
     EpochRecord,
@@ -30,9 +29,7 @@ from distkeras_grid.records import (
     WindowRecord,
     WorkerRecord,
     format_line,
-    json_of,
-    parse_line,
-    record_of_text,
+    record_of_line,
 )
 from distkeras_grid.windows import Windows
 
@@ -101,13 +98,7 @@ class History:
     # -- what the driver adds ---------------------------------------------------------------
 
     def add(self, record: HistoryRecord) -> None:
-        """Add what happened, in the order in which it happened.
-
-        Parameters
-        ----------
-        record : WindowRecord, LateRecord, SkippedRecord, LocalRecord, EpochRecord or WorkerRecord
-            As the server told it. The end of an epoch goes to `add_epoch`.
-        """
+        """Add what happened, in the order in which it happened; an epoch's end by `add_epoch`."""
         records: Any = self._lists[type(record)]
         records.append(record)
 
@@ -129,22 +120,11 @@ class History:
         results: Mapping[str, float] | None = None,
         validation: Mapping[str, float] | None = None,
     ) -> EpochRecord:
-        """Add an epoch that has ended, after the windows up to its version.
+        """Add an epoch that has ended, after the windows up to its version; return its record.
 
-        Parameters
-        ----------
-        ended : EpochEnded
-            As the server told it.
-        results : mapping of str to float, optional
-            What the metrics say of ``ended.state``. Without it, loss and metrics are means over
-            the windows, weighted by their rows.
-        validation : mapping of str to float, optional
-            The center of that version on the validation data, keys with ``val_``.
-
-        Returns
-        -------
-        EpochRecord
-            With loss and metrics of the windows folded during the epoch.
+        `results`: what the metrics say of ``ended.state``. Without it, loss and metrics are means
+        over the windows, weighted by their rows.
+        `validation`: the center of that version on the validation data, keys with ``val_``.
         """
         before = self.epoch_records[-1] if self.epoch_records else None
         since = before.version if before else -1
@@ -357,15 +337,10 @@ class History:
 
     # -- storage ----------------------------------------------------------------------------
 
-    def to_jsonl_text(self) -> str:
-        """Return the history as JSON lines, the parameters first.
+    def lines(self) -> Iterator[str]:
+        """Yield the history as JSON lines, the parameters first, so that it is never one text.
 
         Numbers that are not finite become the strings ``NaN``, ``Infinity`` and ``-Infinity``.
-        """
-        return "".join(self.lines())
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of `to_jsonl_text`, so that a long history is never one text.
 
         Examples
         --------
@@ -383,40 +358,12 @@ class History:
         """Yield the first so many records of each kind as JSON lines."""
         for kind, count in zip(self._lists.values(), counts, strict=True):
             for number in range(count):
-                yield format_line(json_of(kind[number]))
+                yield format_line(msgspec.to_builtins(kind[number]))
 
-    def add_record_lines(self, text: str, first: int = 1) -> None:
-        """Add the records of `record_lines`.
-
-        Parameters
-        ----------
-        text : str
-            JSON lines.
-        first : int, default 1
-            Number of the first line, for errors.
-
-        Raises
-        ------
-        DataError
-            If a line is not a record of a history.
-        """
-        self._add_lines(text.splitlines(), first)
-
-    def _add_lines(self, lines: Iterable[str], first: int) -> None:
+    def add_record_lines(self, lines: Iterable[str], first: int = 1) -> None:
+        """Add the records of `record_lines`; `first`: number of the first line, for errors."""
         for number, line in enumerate(lines, start=first):
-            self.add(record_of_text(line, number))
-
-    def to_jsonl(self, path: str | Path) -> None:
-        """Write `to_jsonl_text` to a local file.
-
-        Parameters
-        ----------
-        path : str or pathlib.Path
-            Replaced if it exists.
-        """
-        with Path(path).open("w", encoding="utf-8") as file:
-            # Line by line: the text of many windows is longer than they are in memory.
-            file.writelines(self.lines())
+            self.add(record_of_line(line, number))
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> Self:
@@ -425,7 +372,7 @@ class History:
         Parameters
         ----------
         lines : iterable of str
-            JSON lines; each is forgotten when it has been read.
+            JSON lines, such as an open ``history.jsonl``; each is forgotten when it has been read.
 
         Raises
         ------
@@ -434,44 +381,24 @@ class History:
         """
         rest = iter(lines)
         first = next(rest, "")
-        head = parse_line(first, 1)
-        if head.get("kind") != "history" or head.get("format") != FORMAT:
+        try:
+            head = msgspec.json.decode(first, type=_FirstLine)
+        except UNREADABLE as error:
             raise DataError(
                 f"A history of format {FORMAT} says so in its first line. Received: "
-                f"{first[:80]!r}. Give a file that to_jsonl of this release wrote."
-            )
-        history = cls(head.get("params"))
-        history._add_lines(rest, first=2)
+                f"{first[:80]!r} ({error}). Give lines that a History of this release wrote."
+            ) from error
+        history = cls(head.params)
+        history.add_record_lines(rest, first=2)
         return history
 
-    @classmethod
-    def from_jsonl(cls, path: str | Path) -> Self:
-        """Read what `to_jsonl` wrote.
 
-        Parameters
-        ----------
-        path : str or pathlib.Path
-            A local file.
+class _FirstLine(msgspec.Struct):
+    """The first line of a history."""
 
-        Raises
-        ------
-        PathNotFoundError
-            If there is no such file.
-        DataError
-            If the file holds no history.
-        """
-        try:
-            with Path(path).open(encoding="utf-8") as file:
-                return cls.from_lines(file)
-        except FileNotFoundError as error:
-            raise PathNotFoundError(
-                f"The file of the history must exist. Received: {str(path)!r}. Check the path."
-            ) from error
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"A history is text in UTF-8. Received: {str(path)!r} ({error}). Give a file that "
-                "to_jsonl wrote."
-            ) from error
+    kind: Literal["history"]
+    format: Literal[1]
+    params: dict[str, Any] = {}
 
 
 def _frame(

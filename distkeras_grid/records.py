@@ -214,40 +214,18 @@ HistoryRecord: TypeAlias = (
 )
 
 
-def record_of_line(line: Mapping[str, Any], number: int) -> HistoryRecord:
-    """Build a record of a history from a line of JSON."""
-    try:
-        record: HistoryRecord = msgspec.convert(line, HistoryRecord, strict=False)
-    except msgspec.ValidationError as error:
-        raise DataError(
-            f"Line {number} of the history is damaged: {error}. Received: {line!r}."
-        ) from error
-    return record
-
-
 _RECORDS = msgspec.json.Decoder(HistoryRecord, strict=False)
 
 
-def record_of_text(text: str, number: int) -> HistoryRecord:
-    """Build a record of a history from a line of text, as `parse_line` and `record_of_line` do."""
+def record_of_line(line: str, number: int) -> HistoryRecord:
+    """Build a record of a history from a line of JSON."""
     try:
-        record: HistoryRecord = _RECORDS.decode(text)
-    except UNREADABLE:
-        # Ten times slower, but these tell what is wrong.
-        record = record_of_line(parse_line(text, number), number)
+        record: HistoryRecord = _RECORDS.decode(line)
+    except UNREADABLE as error:
+        raise DataError(
+            f"Line {number} of the history is damaged: {error}. Received: {line[:80]!r}."
+        ) from error
     return record
-
-
-def json_of(record: Record) -> dict[str, Any]:
-    """Return the fields of a record and its ``kind`` as plain JSON values.
-
-    Examples
-    --------
-    >>> json_of(EpochRecord(epoch=1, version=7, samples=640, at=2.5, seconds=1.0, loss=0.5))["kind"]
-    'epoch'
-    """
-    content: dict[str, Any] = msgspec.to_builtins(record)
-    return content
 
 
 def format_line(content: Mapping[str, Any]) -> str:
@@ -262,19 +240,6 @@ def format_line(content: Mapping[str, Any]) -> str:
         return json.dumps(content, allow_nan=False) + "\n"
     except (TypeError, ValueError):
         return json.dumps(_safe(content), allow_nan=False) + "\n"
-
-
-def parse_line(line: str, number: int) -> dict[str, Any]:
-    """Read one line of JSON."""
-    try:
-        parsed = json.loads(line)
-    except UNREADABLE as error:
-        raise DataError(
-            f"Line {number} of the history is no JSON: {error}. Received: {line[:80]!r}."
-        ) from error
-    if not isinstance(parsed, dict):
-        raise DataError(f"Line {number} of the history is no JSON object. Received: {line[:80]!r}.")
-    return parsed
 
 
 def _safe(value: Any) -> Any:

@@ -204,7 +204,7 @@ def stored_targets() -> list[Target]:
         (piece_of("server.tree", b"abc"),),
     )
     manifest = _manifest()
-    run_history = History({"trainer": "DOWNPOUR"}).to_jsonl_text().encode()
+    run_history = "".join(History({"trainer": "DOWNPOUR"}).lines()).encode()
     geojson = json.dumps(
         {
             "features": [

@@ -126,7 +126,7 @@ class CheckpointStore:
     def is_of_former_attempt(self) -> bool:
         """Whether an earlier attempt of this driver's application has written here last."""
         epoch = self._newest_generation()
-        return epoch is not None and epoch.precedes(self._driver)
+        return epoch is not None and epoch.driver.precedes(self._driver)
 
     def check_new(self) -> None:
         """Refuse a directory that has checkpoints."""
@@ -185,7 +185,7 @@ class CheckpointStore:
         for _ in range(TRIES):
             names = self._files.list_names(self.uri)
             former = self._generation_in(names)
-            if former is not None and former.follows(self._driver):
+            if former is not None and self._driver.precedes(former.driver):
                 raise self._fenced(former)
             number = 1 + max(generations_of(names), default=0)
             taken = DriverEpoch(number, self._driver, secrets.token_hex(16))

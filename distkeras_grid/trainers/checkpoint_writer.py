@@ -76,14 +76,9 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def from_bytes(cls, content: bytes) -> SavedDriver:
         """Read the packed tree of a driver's state."""
         try:
-            tree = unpack(np.frombuffer(content, np.uint8))
-            return msgspec.convert(tree, cls, dec_hook=_as_it_is)
+            return msgspec.convert(unpack(np.frombuffer(content, np.uint8)), cls)
         except msgspec.ValidationError as error:
             raise DataError(f"This is not the state of a driver: {error}.") from error
-
-
-def _as_it_is(_: type, value: Any) -> Any:
-    return value
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,7 @@ class ResumedRun:
 
     def fill(self, history: History) -> None:
         """Add the records of the run so far."""
-        history.add_record_lines(self._history.decode())
+        history.add_record_lines(self._history.decode().splitlines())
 
     def point(self) -> dict[str, float | str]:
         """Return the point from which the run goes on, for its history."""

@@ -105,7 +105,8 @@ def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> P
         folder = Path(tempfile.mkdtemp(prefix="distkeras-grid-run-"))
         try:
             (folder / MODEL).write_bytes(archive)
-            history.to_jsonl(folder / HISTORY)
+            with (folder / HISTORY).open("w", encoding="utf-8") as file:
+                file.writelines(history.lines())
             (folder / RUN).write_text(description, encoding="utf-8")
         except OSError:
             shutil.rmtree(folder)

@@ -76,7 +76,8 @@ def run_in(folder):
     assert sorted(path.name for path in folder.iterdir()) == sorted([MODEL, HISTORY, RUN])
     who = json.loads((folder / RUN).read_text())["who"]
     assert (folder / MODEL).read_text() == who
-    assert History.from_jsonl(folder / HISTORY).params == {"who": who}
+    lines = (folder / HISTORY).read_text().splitlines()
+    assert History.from_lines(lines).params == {"who": who}
     return who
 
 
