@@ -29,11 +29,6 @@ def cause(text: str) -> str | None:
 
     That is the last exception of Python or Java (the innermost cause of a chain), or else the last
     line that log4j marks as an error. Lines of JSON are read as ``--log-format json`` writes them.
-
-    Examples
-    --------
-    >>> cause("Traceback (most recent call last):\n  ...\nValueError: no rows\nbye\n")
-    'ValueError: no rows'
     """
     raised = fatal = None
     for line in text.splitlines():

@@ -65,14 +65,6 @@ def outlier(
     loss with the highest one of them, because losses near zero differ by large factors. Before the
     first fold there are only the commits of its round to compare with, `together`, with the lower
     median, so that of two the larger one is suspect. A commit that is folded alone is one of one.
-
-    Examples
-    --------
-    >>> seen = RunningStatistics([CommitStatistics(0.7, 2.0, 0.0)] * 20, highest_loss=2.3)
-    >>> outlier(CommitStatistics(0.6, 1.0, 0.0), (), seen, factor=10)
-    ''
-    >>> outlier(CommitStatistics(0.6, 50.0, 0.0), (), seen, factor=10)
-    'its change has the norm 50, 25 times the median of the last 20 commits'
     """
     known = history.recent or together
     of = (
@@ -101,14 +93,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def ask(validate: Validate, loss: float | None, metrics: Mapping[str, float], sent: Vector) -> str:
-    """Return what a user's function has against a window, empty if nothing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ask(lambda loss, metrics, sent: "too far" if loss > 5 else None, 7.5, {}, np.zeros(3))
-    'too far'
-    """
+    """Return what a user's function has against a window, empty if nothing."""
     name = getattr(validate, "__qualname__", type(validate).__qualname__)
     vector = sent.view()
     vector.flags.writeable = False

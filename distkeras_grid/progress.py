@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TextIO, TypeVar
 
 HEARTBEAT = 0.25  # s
@@ -271,12 +270,7 @@ class Reporter(Generic[AnyState]):
         self._heart.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._closing.set()
         self._heart.join()
         with self._lock:
@@ -372,13 +366,7 @@ def _replaced(state: AnyState, changes: dict[str, Any]) -> AnyState:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """The state of one long copy.
-
-    Examples
-    --------
-    >>> Bytes("packing", 200_000_000, 50_000_000).status(rate=10e6, seconds=5).line()
-    'packing  50 of 200 MB  10 MB/s  0:15 left'
-    """
+    """The state of one long copy."""
 
     phase: str  # What is done, such as ``"packing"``
     total: int  # total and done: Bytes in all, and so far
@@ -404,16 +392,7 @@ class Bytes:
 
 
 class RecentRate:
-    """How fast a count has grown of late.
-
-    Examples
-    --------
-    >>> rate = RecentRate()
-    >>> rate.add(10.0, 0)
-    >>> rate.add(12.0, 300)
-    >>> rate.at(12.0)
-    150.0
-    """
+    """How fast a count has grown of late."""
 
     def __init__(self) -> None:
         self._counts: deque[tuple[float, int]] = deque()
@@ -433,13 +412,7 @@ class RecentRate:
 
 
 def fitting(parts: Sequence[str], width: int) -> str:
-    """Return parts as one line; from the right they are left out, the first one is cut.
-
-    Examples
-    --------
-    >>> fitting(["sending", "3 of 10 files", "0:15 left"], 25)
-    'sending  3 of 10 files'
-    """
+    """Return parts as one line; from the right they are left out, the first one is cut."""
     line = parts[0][:width]
     for part in parts[1:]:
         if len(line) + 2 + len(part) > width:
@@ -449,13 +422,7 @@ def fitting(parts: Sequence[str], width: int) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """Return a duration in hours, minutes and seconds.
-
-    Examples
-    --------
-    >>> clock_time(75), clock_time(30_000)
-    ('1:15', '8:20:00')
-    """
+    """Return a duration in hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -67,11 +67,6 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDAr
     """Return an uninitialised array that starts at a multiple of 64 bytes.
 
     `shape`: shape of the array.
-
-    Examples
-    --------
-    >>> aligned_empty((3, 2)).ctypes.data % 64
-    0
     """
     lengths = (shape,) if isinstance(shape, int) else shape
     size = math.prod(lengths) * np.dtype(dtype).itemsize

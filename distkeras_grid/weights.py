@@ -84,24 +84,12 @@ class Section:
 
 
 def sections_of_sizes(trainable: int, statistics: int = 0) -> tuple[Section, ...]:
-    """Return the sections of a vector of which only the sizes are known.
-
-    Examples
-    --------
-    >>> [(section.start, section.stop) for section in sections_of_sizes(4, 2)]
-    [(0, 4), (4, 6)]
-    """
+    """Return the sections of a vector of which only the sizes are known."""
     return _in_order(zip(SECTIONS, (trainable, statistics), ((), ()), strict=True))
 
 
 def shard_sections(sections: Sequence[Section], start: int, stop: int) -> tuple[Section, ...]:
-    """Return the sections of a shard, a slice of the whole vector.
-
-    Examples
-    --------
-    >>> [(s.name, s.size) for s in shard_sections(sections_of_sizes(4, 2), start=3, stop=6)]
-    [('trainable', 1), ('statistics', 2)]
-    """
+    """Return the sections of a shard, a slice of the whole vector."""
     cut = [
         (section.name, max(0, min(section.stop, stop) - max(section.start, start)), ())
         for section in sections
@@ -116,19 +104,7 @@ def vector_size(sections: Sequence[Section]) -> int:
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """The sections of a model's flat vector, and the variables in each.
-
-    Examples
-    --------
-    >>> layout = WeightLayout((Variable("dense/kernel", (2, 3)),), (Variable("bn/mean", (3,)),))
-    >>> vector = layout.flatten([np.ones((2, 3)), np.zeros(3)])
-    >>> vector.tolist()
-    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
-    >>> [array.shape for array in layout.unflatten(vector)]
-    [(2, 3), (3,)]
-    >>> [section.span for section in layout.sections]
-    [slice(0, 6, None), slice(6, 9, None)]
-    """
+    """The sections of a model's flat vector, and the variables in each."""
 
     # trainable and statistics: The variables of each section, all ``float32``
     trainable: tuple[Variable, ...]
@@ -204,15 +180,7 @@ class WeightLayout:
 
 @dataclass(frozen=True)
 class StateSection:
-    """Variables of any types that one worker hands to another, one behind the other as bytes.
-
-    Examples
-    --------
-    >>> state = StateSection((Variable("iteration", (), "int64"), Variable("v", (2,))))
-    >>> data = state.pack([np.int64(7), np.array([1, 2], np.float32)])
-    >>> data.nbytes, [array.tolist() for array in state.unpack(data)]
-    (16, [7, [1.0, 2.0]])
-    """
+    """Variables of any types that one worker hands to another, one behind the other as bytes."""
 
     # In their order; whole numbers, floats of NumPy's own types, or booleans
     variables: tuple[Variable, ...] = ()
@@ -243,13 +211,6 @@ class StateSection:
         """Whether no float in a buffer is NaN or infinite.
 
         `data`: what `pack` returned, shape ``(nbytes,)``, ``uint8``.
-
-        Examples
-        --------
-        >>> state = StateSection((Variable("iteration", (), "int64"), Variable("v", (2,))))
-        >>> data = state.pack([np.int64(-1), np.array([1, np.nan], np.float32)])
-        >>> state.is_finite(data)
-        False
         """
         floats = (array for array in self.unpack(data) if array.dtype.kind == "f")
         return all(bool(np.isfinite(array).all()) for array in floats)

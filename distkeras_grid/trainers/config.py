@@ -244,15 +244,7 @@ class TrainerConfig(ModelParameter, ABC):
 
     @abstractmethod
     def build_rule(self, workers: int, optimizer: str) -> Rule:
-        """Return the update rule of a run.
-
-        Parameters
-        ----------
-        workers : int
-            Number of workers in the run.
-        optimizer : str
-            Kind of the worker optimizer, such as ``"Adam"``.
-        """
+        """Return the update rule of a run; `optimizer`: the worker's, such as ``"Adam"``."""
 
     @property
     def trainer_name(self) -> str:
@@ -351,13 +343,7 @@ class TrainerConfig(ModelParameter, ABC):
         return None if isinstance(self.validate, Outliers) else self.validate
 
     def checked(self) -> Self:
-        """Return a copy with plain values, after all checks that need neither data nor cluster.
-
-        Raises
-        ------
-        ConfigurationError
-            Names the first argument that is out of its range, or does not go with another.
-        """
+        """Return a copy with plain values, after all checks that need neither data nor cluster."""
         config = super().checked()
         config.check()
         return config

@@ -70,13 +70,7 @@ class EASGD(AEASGD):
     """
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
-        """Return the rule with the force for this many workers.
-
-        Raises
-        ------
-        ConfigurationError
-            If workers and center would jump past each other, and never meet.
-        """
+        """Return the rule, unless workers and center would jump past each other, and never meet."""
         force = choose_alpha(self.alpha, self.rho, self.learning_rate, workers)
         if force * (workers + 1) >= 2:
             raise ConfigurationError(

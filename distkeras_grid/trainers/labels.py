@@ -29,13 +29,7 @@ BINARY_LOSSES = frozenset(
 
 
 def loss_name(loss: Any) -> str:
-    """Return the name of a loss in lower case, whatever it was given as.
-
-    Examples
-    --------
-    >>> loss_name("Sparse_Categorical_Crossentropy")
-    'sparse_categorical_crossentropy'
-    """
+    """Return the name of a loss in lower case, whatever it was given as."""
     if isinstance(loss, str):
         return loss.lower()
     name = getattr(loss, "__name__", None) or type(loss).__name__
