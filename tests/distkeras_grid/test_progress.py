@@ -167,10 +167,6 @@ def test_the_heartbeat_breaks_the_silence_of_a_busy_program(monkeypatch):
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
-def test_plain_lines_are_never_silent_for_5_s():
-    assert Lines.interval + module.HEARTBEAT < 5
-
-
 def test_the_end_is_told_once(clock):
     lines = []
     with Reporter(Work(), to=lines.append, clock=clock) as reporter:
@@ -315,10 +311,6 @@ def test_a_saved_notebook_keeps_the_last_state_and_the_notes():
     assert display["data"]["text/plain"].startswith("packing  4 of 4 MB")
     assert notes["text"] == "packed\n"
     assert len(json.dumps(notebook.cells[0].outputs)) < 500
-
-
-def test_bytes_without_a_rate_or_a_size_are_told():
-    assert Bytes("packing", 0).status(0.0, 1.0).line() == "packing  0 of 0 MB"
 
 
 @pytest.mark.parametrize("width", range(5, 120, 5))

@@ -28,10 +28,6 @@ def test_a_default_window_of_long_epochs_is_not_changed():
     assert choose_window(None, 16, seat_rows=30000, batch_size=32) == CommunicationWindow(16)
 
 
-def test_tiny_data_still_have_a_window():
-    assert choose_window(None, 32, seat_rows=1, batch_size=32).batches == 1
-
-
 def test_once_an_epoch():
     assert choose_window("epoch", 16, seat_rows=10, batch_size=1).batches is None
 

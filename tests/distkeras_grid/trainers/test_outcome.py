@@ -72,18 +72,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b), err_msg=a.path)
 
 
-def test_one_worker_leaves_what_fit_leaves():
-    counts = counting()
-    model = build(ema=True, dropout=True, counts=counts)
-    objects = {"Counting": counts}
-    trained = simulated(model, objects=objects, num_epoch=2)
-    # A seed that is given twice gives the same twice.
-    assert_same(trained, simulated(model, objects=objects, num_epoch=2))
-    calls = [v for v in trained.variables if v.name == "calls"]
-    assert [int(v.numpy()) for v in calls] == [2 * ROWS / 16]
-    assert_same(trained, fitted(model, epochs=2))
-
-
 def test_several_workers_leave_the_mean_of_their_averages_and_the_counters_of_the_first():
     counts = counting()
     raw = simulated(build(), AveragingTrainer, 2)
@@ -114,26 +102,6 @@ def test_the_center_obeys_the_constraints(kind, constraint):
         np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1, rtol=1e-6)
 
 
-def test_one_worker_obeys_constraints_as_fit_does():
-    model = build(constraint="unit_norm")
-    assert_same(simulated(model, num_epoch=2), fitted(model, epochs=2))
-
-
 def test_averages_do_not_begin_anew_in_each_window():
     with pytest.raises(ConfigurationError, match="averages of use_ema"):
         simulated(build(ema=True), AveragingTrainer, 2, optimizer_state="reset")
-
-
-@pytest.mark.spark
-def test_on_spark_the_model_has_all_of_it_too(spark):
-    import keras
-
-    x, y = arrays()
-    rows = [(row.tolist(), int(label)) for row, label in zip(x, y, strict=True)]
-    frame = spark.createDataFrame(rows, "features array<float>, label int").coalesce(1)
-    model = build(ema=True, dropout=True)
-    options = {"batch_size": 16, "jit": False, "progress": False}
-    trainer = SingleTrainer(model, **options)
-    with pytest.raises(ConfigurationError, match="SwapEMAWeights"):
-        trainer.train(frame, callbacks=[keras.callbacks.SwapEMAWeights()])
-    assert_same(trainer.train(frame, shuffle=False, seed=1), fitted(model))

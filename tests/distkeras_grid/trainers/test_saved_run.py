@@ -69,41 +69,6 @@ def test_a_run_is_replaced_as_a_whole_and_on_demand_only(folder):
     assert left(folder) == ["first"]
 
 
-@pytest.mark.parametrize("name", ["model.keras", "history.jsonl", "run.json"])
-def test_a_save_that_fails_leaves_what_was_there(folder, name, monkeypatch):
-    """At each of the three files: the first save leaves nothing, the next leaves the old run."""
-    write = Storage._write_pieces
-
-    def refuse(self, uri, *arguments, **options):
-        if uri.endswith(name):
-            raise StorageError("refused")
-        write(self, uri, *arguments, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Storage, "_write_pieces", refuse)
-        with pytest.raises(StorageError, match="refused"):
-            save(str(folder), *run_of(1))
-        assert left(folder) == []
-    save(str(folder), *run_of(1))
-    monkeypatch.setattr(Storage, "_write_pieces", refuse)
-    with pytest.raises(StorageError, match="refused"):
-        save(str(folder), *run_of(2), overwrite=True)
-    assert value_of(str(folder)) == 1
-    assert left(folder) == ["first"]
-
-
-def test_a_folder_that_is_no_run_is_not_touched(folder):
-    folder.mkdir(parents=True)
-    save(str(folder), *run_of(1))
-    (folder / "notes.txt").write_text("precious")
-    with pytest.raises(OutputExistsError, match=r"holds notes\.txt, too"):
-        save(str(folder), *run_of(2), overwrite=True)
-    (folder / "run.json").unlink()
-    with pytest.raises(OutputExistsError, match=r"is not a saved run"):
-        save(str(folder), *run_of(2), overwrite=True)
-    assert (folder / "notes.txt").read_text() == "precious"
-
-
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
     folder = tmp_path / "temporary"

@@ -7,6 +7,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, LabelError, SchemaError
 from distkeras_grid.simulation.cluster import Cluster
+from tests.distkeras_grid.trainers.small import weights
 
 pytestmark = pytest.mark.tensorflow
 
@@ -71,52 +72,6 @@ def trainer(name, model=None, **arguments):
     columns = {"features_col": FEATURES, "label_col": LABELS}
     arguments = {"progress": False, "batch_size": 8, "jit": False, **columns, **arguments}
     return getattr(distkeras_grid, name)(model or build(), **arguments)
-
-
-def weights(model):
-    return np.concatenate([w.ravel() for w in model.get_weights()])
-
-
-@pytest.mark.full
-@pytest.mark.spark
-def test_a_worker_trains_as_fit_does(frame, arrays):
-    values, place, sort, weight = arrays
-    expected = build()
-    told = expected.fit(
-        [values, place], [sort, weight], batch_size=8, epochs=2, shuffle=False, verbose=0
-    ).history
-    one = trainer("SingleTrainer", num_epoch=2)
-    one.train(frame, shuffle=False, seed=1, validation_data=frame)
-    np.testing.assert_array_equal(weights(one.model), weights(expected))
-    found = one.history.history
-    assert {*told, *(f"val_{name}" for name in told), "learning_rate"} == set(found)
-    assert found["kind_accuracy"] == pytest.approx(told["kind_accuracy"], rel=1e-5)
-    held = expected.evaluate([values, place], [sort, weight], verbose=0, return_dict=True)
-    assert {name: found[f"val_{name}"][-1] for name in held} == pytest.approx(held, rel=1e-5)
-
-
-@pytest.mark.full
-@pytest.mark.spark
-def test_workers_learn_both_outputs_and_predict_them(frame, arrays):
-    import keras
-
-    from distkeras_grid import AccuracyEvaluator, ModelPredictor
-
-    values, place, sort, _ = arrays
-    # Which worker's windows an epoch holds differs from run to run. At Adam's own rate, 12 steps
-    # move the loss less than that does.
-    model = build(keras.optimizers.Adam(0.01))
-    many = trainer("ADAG", model, num_workers=2, num_epoch=3, label_col=["sort", "weight"])
-    model = many.train(frame, seed=1, sample_weight_col="importance")
-    losses = many.history.history["loss"]
-    assert losses[-1] < 0.8 * losses[0]
-    predicted = ModelPredictor(model, FEATURES, batch_size=10).predict(frame)
-    rows = predicted.collect()
-    kind, size = model.predict([values, place], verbose=0)
-    np.testing.assert_allclose([row.prediction_kind for row in rows], kind, atol=1e-6)
-    np.testing.assert_allclose([row.prediction_size for row in rows], size, atol=1e-6)
-    accuracy = float((kind.argmax(axis=1) == sort).mean())
-    assert AccuracyEvaluator("prediction_kind", "sort").evaluate(predicted) == accuracy
 
 
 @pytest.mark.spark

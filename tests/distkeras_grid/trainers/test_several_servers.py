@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, WorkerFailedError
-from tests.distkeras_grid.trainers.small import ROWS, build, trained, weights
+from tests.distkeras_grid.trainers.small import ROWS, build, linear, trained, weights
 from tests.faults.counting import counting_model
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.full]
@@ -157,12 +157,4 @@ def test_a_failing_worker_ends_the_run(frame):
 
 def test_more_servers_than_weights_are_refused_before_any_work(frame):
     with pytest.raises(ConfigurationError, match="num_servers=64"):
-        trained("DOWNPOUR", tiny(), frame, num_workers=1, num_servers=64)
-
-
-def tiny():
-    import keras
-
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
+        trained("DOWNPOUR", linear(), frame, num_workers=1, num_servers=64)

@@ -36,6 +36,7 @@ from tests.distkeras_grid.trainers.small import (
     trained,
     weights,
 )
+from tests.faults.counting import counting_model
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -73,24 +74,6 @@ def test_every_trainer_folds_every_sample_and_learns(frame, arrays, name):
     assert sorted({record.worker for record in trainer.history.records}) == [0, 1]
     assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
     assert build_rule(**trainer.run["spec"]["algorithm"]["rule"]).name in RULES
-
-
-@pytest.mark.full
-def test_compressed_exchanges_take_half_the_bytes_and_train_as_well(frame, arrays, capsys):
-    import distkeras_grid
-
-    before = build().evaluate(*arrays, verbose=0)[0]
-    trainer = distkeras_grid.ADAG(
-        build(), "sgd", learning_rate=0.2, batch_size=8, num_epoch=4, compression="bfloat16"
-    )
-    trainer.train(frame, seed=5)
-    plain = trained("ADAG", build(), frame, batch_size=8)
-    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
-    record, other = trainer.history.records[0], plain.history.records[0]
-    vector = 2 * trainer.model.count_params()
-    assert other.bytes_up - record.bytes_up == pytest.approx(vector, abs=40)
-    assert other.bytes_down - record.bytes_down == pytest.approx(vector, abs=40)
-    assert "compression moved" in capsys.readouterr().err
 
 
 @pytest.mark.full
@@ -176,31 +159,6 @@ def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
 
 
 @pytest.mark.full
-def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arrays):
-    """Adam: slots included; two workers with batches of 8 make the steps of one with 16."""
-    from distkeras_grid.engine.keras_model import get_flat_weights
-
-    x, y = arrays
-    expected = build("adam")
-    for _ in range(2):
-        for start in range(0, ROWS // 2, 8):
-            rows = np.r_[start : min(start + 8, 100), 100 + start : min(108 + start, 200)]
-            expected.train_on_batch(x[rows], y[rows])
-    trainer = trained(
-        "SynchronousSGD",
-        build("adam"),
-        ordered,
-        batch_size=8,
-        num_epoch=2,
-        train={"shuffle": False, "validation_data": ordered},
-    )
-    found = get_flat_weights(trainer.model)
-    np.testing.assert_allclose(found, get_flat_weights(expected), rtol=0, atol=2e-5)
-    assert len(trainer.history.history["val_loss"]) == 2
-    assert trainer.history.samples == 2 * ROWS
-
-
-@pytest.mark.full
 def test_a_saved_run_is_whole(ordered, arrays, tmp_path):
     expected = build("adam")
     expected.fit(*arrays, batch_size=8, shuffle=False, verbose=0)
@@ -235,17 +193,6 @@ def test_a_saved_run_is_whole(ordered, arrays, tmp_path):
     assert simulated.spec.change(data=spec.data) == trainer.spec == spec
 
 
-def counting_model(rows):
-    """One weight per row; the loss is the negative sum, so SGD(1.0) adds 1 per visit."""
-    import keras
-
-    model = keras.Sequential(
-        [keras.Input((1,)), keras.layers.Embedding(rows, 1, embeddings_initializer="zeros")]
-    )
-    model.compile(keras.optimizers.SGD(1.0), loss=negative_sum)
-    return model
-
-
 def negative_sum(_, predicted):
     """Sum over the batch: Keras divides by its size, which is multiplied back."""
     import keras
@@ -270,7 +217,7 @@ def test_every_sample_of_every_epoch_is_trained_exactly_once(spark, rows, partit
     epochs = 3
     trainer = trained(
         "DOWNPOUR",
-        counting_model(rows),
+        counting_model(rows, negative_sum),
         data,
         num_workers=workers,
         batch_size=4,
@@ -310,24 +257,6 @@ def test_two_workers_learn_and_account_for_every_window(frame, name):
         assert table["staleness"].sum() + (len(table) - last).sum() == len(table)
 
 
-@pytest.mark.full
-def test_weights_of_samples_and_of_classes_reach_the_worker(spark, arrays):
-    import pyarrow as pa
-
-    x, y = arrays
-    importance = np.linspace(0.5, 1.5, ROWS)
-    table = {"features": pa.array(list(x)), "label": pa.array(y), "importance": importance}
-    weighted = spark.createDataFrame(pa.table(table)).coalesce(1)
-    balanced = ROWS / (CLASSES * np.bincount(y, minlength=CLASSES))
-    together = (importance * balanced[y]).astype(np.float32)
-    expected = build()
-    expected.fit(x, y, sample_weight=together, batch_size=8, shuffle=False, verbose=0)
-    given = {"sample_weight_col": "importance", "class_weight": "balanced", "shuffle": False}
-    trainer = trained("SingleTrainer", build(), weighted, batch_size=8, jit=False, train=given)
-    np.testing.assert_allclose(weights(trainer.model), weights(expected), rtol=0, atol=1e-7)
-    assert trainer.spec.data.class_weight == pytest.approx(dict(enumerate(balanced)))
-
-
 # -- refusals, before work starts ---------------------------------------------------------------
 
 
@@ -339,13 +268,6 @@ def test_a_model_without_loss(frame):
     model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(CLASSES)])
     with pytest.raises(ConfigurationError, match="loss"):
         ADAG(model, progress=False).train(frame)
-
-
-def test_synchronous_trainers_refuse_too_few_slots(frame):
-    from distkeras_grid import AveragingTrainer
-
-    with pytest.raises(NotEnoughSlotsError, match="num_workers"):
-        AveragingTrainer(build(), num_workers=3, progress=False).train(frame)
 
 
 def test_more_workers_than_a_local_master_has_slots_are_refused_before_any_work(spark):
@@ -442,64 +364,6 @@ def test_a_function_of_the_users_leaves_windows_out_until_it_fails(ordered):
         trainer.train(ordered, seed=5)
     assert {record.reason for record in trainer.history.skipped} == {"ndarray ['accuracy']"}
     assert all(np.isfinite(each).all() for each in trainer.model.get_weights())
-
-
-@pytest.mark.full
-def test_the_policy_of_types_belongs_to_the_model_and_travels_with_it(frame, arrays, tmp_path):
-    """Layers compute in bfloat16 on the workers, too; weights and exchanges stay float32."""
-    import keras
-
-    noted = str(tmp_path / "types")
-
-    def noting(values):
-        import keras
-
-        with open(noted, "a") as file:
-            file.write(f"{keras.backend.standardize_dtype(values.dtype)} ")
-        return keras.ops.tanh(values)
-
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        layers = [
-            keras.Input((WIDTH,)),
-            keras.layers.Dense(8, activation=noting),
-            keras.layers.Dense(CLASSES, activation="softmax", dtype="float32"),
-        ]
-        model = keras.Sequential(layers)
-    finally:
-        keras.config.set_dtype_policy(policy)
-    model.compile("adam", "sparse_categorical_crossentropy")
-    before = model.evaluate(*arrays, verbose=0)
-    (tmp_path / "types").unlink()
-    objects = {"noting": noting}
-    terms = {"num_workers": 2, "num_epoch": 4, "batch_size": 8, "custom_objects": objects}
-    trainer = trained("DOWNPOUR", model, frame, **terms)
-    assert set((tmp_path / "types").read_text().split()) == {"bfloat16"}
-    assert {weight.dtype.name for weight in trainer.model.get_weights()} == {"float32"}
-    assert trainer.model.evaluate(*arrays, verbose=0) < before
-
-
-@pytest.mark.full
-def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays):
-    """A tenth of the rows have no numbers: about half of the windows of eight rows."""
-    broken = "transform(features, f -> cast('NaN' as float))"
-    data = ordered.selectExpr(f"if(features[0] > 1.3, {broken}, features) as features", "label")
-    trainer = trained(
-        "AveragingTrainer",
-        build("adam"),
-        data,
-        num_workers=2,
-        num_epoch=4,
-        batch_size=4,
-        communication_window=2,
-        on_nonfinite="skip",
-    )
-    history = trainer.history
-    assert 0 < len(history.skipped) < len(history.records)
-    assert history.samples + history.samples_skipped == 4 * ROWS
-    assert np.isfinite(weights(trainer.model)).all()
-    assert np.isfinite(trainer.model.evaluate(*arrays, verbose=0)[0])
 
 
 @pytest.mark.full
