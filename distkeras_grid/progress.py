@@ -44,7 +44,12 @@ class Status:
 
     def line(self, width: int = MAX_WIDTH) -> str:
         """Return the parts as one line of at most `width` characters."""
-        return fitting(self.parts, width)
+        line = self.parts[0][:width]
+        for part in self.parts[1:]:
+            if len(line) + 2 + len(part) > width:
+                break
+            line += "  " + part
+        return line
 
 
 class RunProgress(Protocol):
@@ -409,16 +414,6 @@ class RecentRate:
             return 0.0
         began, count = self._counts[0]
         return (self._counts[-1][1] - count) / (now - began)
-
-
-def fitting(parts: Sequence[str], width: int) -> str:
-    """Return parts as one line; from the right they are left out, the first one is cut."""
-    line = parts[0][:width]
-    for part in parts[1:]:
-        if len(line) + 2 + len(part) > width:
-            break
-        line += "  " + part
-    return line
 
 
 def clock_time(seconds: float) -> str:

@@ -19,9 +19,9 @@ types, see `StateSection`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,6 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import ConfigurationError
 
 Vector: TypeAlias = NDArray[np.float32]
-#: The sections of a vector, in their order.
-SectionName: TypeAlias = Literal["trainable", "statistics"]
-#: How the server folds a section: by the run's update rule, or by averaging.
-Policy: TypeAlias = Literal["rule", "average"]
-
-SECTIONS: tuple[SectionName, ...] = get_args(SectionName)
-POLICIES: Mapping[SectionName, Policy] = {"trainable": "rule", "statistics": "average"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +54,14 @@ class Variable:
 class Section:
     """A named slice of a vector."""
 
-    name: SectionName  # Which section
+    name: Literal["trainable", "statistics"]  # Which section
     start: int  # start and stop: The slice, in scalars
     stop: int
-    # What is in it; empty where only its size is known, as in a shard
-    variables: tuple[Variable, ...] = ()
 
     @property
-    def policy(self) -> Policy:
-        """How the server folds it."""
-        return POLICIES[self.name]
+    def policy(self) -> Literal["rule", "average"]:
+        """How the server folds it: by the run's update rule, or by averaging."""
+        return "rule" if self.name == "trainable" else "average"
 
     @property
     def span(self) -> slice:
@@ -84,17 +75,15 @@ class Section:
 
 
 def sections_of_sizes(trainable: int, statistics: int = 0) -> tuple[Section, ...]:
-    """Return the sections of a vector of which only the sizes are known."""
-    return _in_order(zip(SECTIONS, (trainable, statistics), ((), ()), strict=True))
+    """Return the sections of a vector, in their order; some may be empty."""
+    end = trainable + statistics
+    return Section("trainable", 0, trainable), Section("statistics", trainable, end)
 
 
 def shard_sections(sections: Sequence[Section], start: int, stop: int) -> tuple[Section, ...]:
     """Return the sections of a shard, a slice of the whole vector."""
-    cut = [
-        (section.name, max(0, min(section.stop, stop) - max(section.start, start)), ())
-        for section in sections
-    ]
-    return _in_order(cut)
+    sizes = (max(0, min(each.stop, stop) - max(each.start, start)) for each in sections)
+    return sections_of_sizes(*sizes)
 
 
 def vector_size(sections: Sequence[Section]) -> int:
@@ -126,8 +115,7 @@ class WeightLayout:
     @property
     def sections(self) -> tuple[Section, ...]:
         """All sections in the order of the vector; some may be empty."""
-        parts = (self.trainable, self.statistics)
-        return _in_order((name, _size(v), v) for name, v in zip(SECTIONS, parts, strict=True))
+        return sections_of_sizes(self.trainable_size, self.statistics_size)
 
     @property
     def trainable_size(self) -> int:
@@ -257,16 +245,6 @@ class StateSection:
 def empty_vector(size: int) -> Vector:
     """Return a new flat vector of `size` scalars, ``float32``, with nothing written to it."""
     return np.empty(size, dtype=np.float32)
-
-
-def _in_order(
-    parts: Iterable[tuple[SectionName, int, tuple[Variable, ...]]],
-) -> tuple[Section, ...]:
-    sections, start = [], 0
-    for name, size, variables in parts:
-        sections.append(Section(name, start, start + size, variables))
-        start += size
-    return tuple(sections)
 
 
 def _kind(dtype: str) -> str:

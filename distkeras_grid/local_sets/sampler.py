@@ -116,8 +116,8 @@ def expected_coverage(pool: TileIndex, local_train: int, sets: int) -> float:
 
     A worker that draws ``m`` of ``D`` tiles leaves out a tile with probability ``1 - m / D``, so
     draws of ``N`` workers in ``K`` iterations reach the part ``1 - (1 - m / D)**(N K)``. Balanced
-    sets draw ``m / C`` of the ``D_c`` tiles of each of ``C`` classes. It is
-    exact if all images of a class have the same number of tiles, or sets draw from all images.
+    sets draw ``m / C`` of the ``D_c`` tiles of each of ``C`` classes. The result is exact if all
+    images of a class have the same number of tiles, or sets draw from all images.
 
     Examples
     --------

@@ -15,11 +15,11 @@ from distkeras_grid.engine.keras_model import adapted_digest, model_from_bytes
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.checkpoint_state import trained_so_far
 from distkeras_grid.rules import rule_of
-from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.model_bundle import CompiledModel
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
+    from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.checkpoint_writer import ResumedRun
     from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
@@ -28,7 +28,7 @@ def with_saved_settings(
     config: TrainerConfig, data: TrainingData, resumed: ResumedRun
 ) -> tuple[TrainerConfig, TrainingData]:
     """Return the seed, workers and stages that the run began with, where none were given."""
-    schedule, cuts = RunSpec.from_json(resumed.manifest.spec).schedule, resumed.driver.cuts
+    schedule, cuts = resumed.spec.schedule, resumed.driver.cuts
     if config.workers_asked is None:
         config = config.replace(num_workers=schedule.workers)
     if cuts is not None and not config.stages:
@@ -57,7 +57,7 @@ def check_same_run(spec: RunSpec, resumed: ResumedRun) -> None:
     The number of workers may differ where workers have a share of the rows each, and with it the
     window and the numbers of the rule that follow from it.
     """
-    begun = RunSpec.from_json(resumed.manifest.spec)
+    begun = resumed.spec
     other = begun.workers != spec.workers
     if other:
         _check_divisible(begun, spec)

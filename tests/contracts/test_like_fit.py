@@ -211,6 +211,8 @@ def calls(names: list[str]) -> keras.callbacks.Callback:
         def call(self: Any, *arguments: Any) -> None:
             logs = arguments[-1] if arguments and isinstance(arguments[-1], Mapping) else {}
             names.append(f"{hook} {sorted(set(logs) - OURS)}")
+            if hook == "train_begin":
+                names.append(f"params {sorted(self.params.items())}")
 
         return call
 

@@ -17,21 +17,19 @@ def counting():
     import keras
 
     class Counting(keras.layers.Layer):
-        """Counts its calls and remembers that there was one."""
+        """Counts its calls."""
 
         def build(self, shape):  # noqa: ARG002
             self.calls = self.add_weight(shape=(), dtype="int32", trainable=False, name="calls")
-            self.called = self.add_weight(shape=(), dtype="bool", trainable=False, name="called")
 
         def call(self, x):
             self.calls.assign_add(1)
-            self.called.assign(True)
             return x
 
     return Counting
 
 
-def build(*, ema=False, dropout=False, counts=None, constraint=None, rate=0.1):
+def build(*, ema=False, counts=None, constraint=None, rate=0.1):
     import keras
 
     keras.utils.set_random_seed(3)
@@ -40,7 +38,6 @@ def build(*, ema=False, dropout=False, counts=None, constraint=None, rate=0.1):
         [
             keras.Input((WIDTH,)),
             layers.Dense(8, "relu", kernel_constraint=constraint),
-            *([layers.Dropout(0.3)] if dropout else []),
             *([counts()] if counts else []),
             layers.Dense(3, activation="softmax"),
         ]
