@@ -23,7 +23,6 @@ from distkeras_grid.engine.custom_classes import (
     is_of_keras,
     rebuilding,
 )
-from distkeras_grid.engine.optimizers import leaf_optimizers
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
@@ -56,11 +55,6 @@ def layers_of(model: Any) -> list[Any]:
     """Return the model and all layers in it, at any depth."""
     # Keras has no public API for the layers inside a composite layer.
     return list(model._flatten_layers())
-
-
-def layers_held_by(layer: Any) -> list[Any]:
-    """Return the layers that a layer or a model holds itself, without those inside of them."""
-    return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def calls_in_order(model: Any) -> list[Any]:
@@ -110,19 +104,6 @@ def model_variables(model: Any) -> ModelVariables:
                 "build the model with float32 weights (a mixed precision policy keeps them so)."
             )
     return ModelVariables(trainable, statistics)
-
-
-def optimizer_slots(model: Any) -> tuple[Any, ...]:
-    """Return the float variables of a model's optimizer, except its rate; build it if necessary."""
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    return tuple(
-        variable
-        for optimizer in leaf_optimizers(model.optimizer)
-        for variable in optimizer.variables
-        # A schedule's rate is a tensor, not one of the variables.
-        if variable is not optimizer.learning_rate and variable.dtype == "float32"
-    )
 
 
 def weight_layout(model: Any) -> WeightLayout:

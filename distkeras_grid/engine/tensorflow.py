@@ -48,11 +48,11 @@ class TensorFlowEngine(KerasEngine):
         """Train the blocks. `before` is not copied if `aligned_empty` made it."""
         import tensorflow as tf
 
-        flat = _to_tensor(before)
+        flat = to_tensor(before)
         logs: Mapping[str, Any] = {}
         for number, block in enumerate(blocks):
             function = self._function(block)
-            flat, logs = function(flat, tf.constant(number == 0), *map(_to_tensor, block.arrays))
+            flat, logs = function(flat, tf.constant(number == 0), *map(to_tensor, block.arrays))
         # The buffer protocol avoids the copy that Tensor.numpy() makes.
         np.copyto(after, np.asarray(memoryview(flat)))
         return logs
@@ -64,7 +64,7 @@ class TensorFlowEngine(KerasEngine):
         if self._apply is None:
             flat = tf.TensorSpec((self.layout.size,), tf.float32)
             self._apply = tf.function(self._step, input_signature=[flat, flat], autograph=False)
-        after = self._apply(_to_tensor(weights), _to_tensor(gradient))
+        after = self._apply(to_tensor(weights), to_tensor(gradient))
         np.copyto(weights, np.asarray(memoryview(after)))
 
     def device_state(self) -> list[Any]:
@@ -190,7 +190,7 @@ class TensorFlowEngine(KerasEngine):
         tf.cond(first, reset, lambda: tf.constant(False))
 
 
-def _to_tensor(array: NDArray[Any]) -> Any:
+def to_tensor(array: NDArray[Any]) -> Any:
     """Return a tensor, which shares the array's memory if that is aligned.
 
     A tensor on unaligned memory aborts the process, so such an array is copied.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from distkeras_grid.engine.compile_settings import has_own_train_step
-from distkeras_grid.engine.keras_model import calls_in_order, layers_held_by, layers_of
+from distkeras_grid.engine.keras_model import calls_in_order, layers_of
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.geometry import Convolution, Kind
+from distkeras_grid.model_parallel.geometry import Convolution
 
-#: Spatial sizes and channels of an input; None where it has no fixed size.
+#: Height, width and channels of an input; None where it has no fixed size.
 Shape: TypeAlias = "tuple[int | None, ...]"
 
 
@@ -21,13 +21,13 @@ class FoundLayers:
 
     # Layers that can be divided, in the order of the model
     layers: dict[str, tuple[Any, Convolution]]
-    whole: dict[str, str]  # The other convolutions by name, and why they stay on the master
+    whole: dict[str, str]  # The other Conv2D layers by name, and why they stay on the master
 
     def chosen(self, names: tuple[str, ...]) -> None:
         """Refuse names of layers that cannot be divided."""
         for name in names:
             if name not in self.layers:
-                why = self.whole.get(name, "the model has no convolution of this name")
+                why = self.whole.get(name, "the model has no Conv2D of this name")
                 raise ConfigurationError(
                     f"Layer {name!r} cannot be divided: {why}. Layers that can be divided: "
                     f"{', '.join(self.layers) or 'none'}."
@@ -35,14 +35,15 @@ class FoundLayers:
 
 
 def find_convolutions(model: Any) -> FoundLayers:
-    """Find the convolutions of a model, at any depth."""
+    """Find the ``Conv2D`` layers of a model, at any depth."""
+    import keras
+
     layers: dict[str, tuple[Any, Convolution]] = {}
     whole: dict[str, str] = {}
-    # A user-defined train_step may differentiate with respect to the input.
-    trained = {} if has_own_train_step(model) else _trained_before(model)
-    inputs, callers = _input_shapes(model), _other_callers(model)
+    own_step, trained = has_own_train_step(model), _trained_before(model)
+    inputs, callers = _inputs(model), _other_callers(model)
     for layer in layers_of(model):
-        if not _is_convolution(layer):
+        if not isinstance(layer, keras.layers.Conv2D):
             continue
         if layer.name in {*layers, *whole}:
             raise ConfigurationError(
@@ -51,76 +52,52 @@ def find_convolutions(model: Any) -> FoundLayers:
             )
         shapes = inputs.get(id(layer), [])
         reason = _reason_against(layer, shapes, callers.get(id(layer)))
+        if own_step:
+            reason = "the model has a train_step of its own, which may call it several times"
         if reason:
             whole[layer.name] = reason
-            continue
-        described = _described(layer, shapes[0], needed=trained.get(layer.name, True))
-        if described.units == 1:
-            whole[layer.name] = "it has a single channel or group"
         else:
-            layers[layer.name] = (layer, described)
+            needed = trained.get(layer.name, True)
+            layers[layer.name] = layer, _described(layer, shapes[0], needed=needed)
     return FoundLayers(layers, whole)
 
 
-def _is_convolution(layer: Any) -> bool:
-    import keras
-
-    kinds = keras.layers
-    return isinstance(
-        layer,
-        kinds.Conv1D
-        | kinds.Conv2D
-        | kinds.Conv3D
-        | kinds.DepthwiseConv1D
-        | kinds.DepthwiseConv2D
-        | kinds.SeparableConv1D
-        | kinds.SeparableConv2D
-        | kinds.Conv1DTranspose
-        | kinds.Conv2DTranspose
-        | kinds.Conv3DTranspose,
-    )
-
-
-def _reason_against(layer: Any, shapes: Sequence[Shape], caller: str | None) -> str:
+def _reason_against(layer: Any, inputs: Sequence[Shape], caller: str | None) -> str:
     """Return why a convolution with such inputs stays whole; empty if it can be divided.
 
-    `caller` is a layer that calls it, too, on inputs that nobody knows.
+    `inputs`: one for each call in a batch.
+    `caller`: a layer that calls it, too, nobody knows how often.
     """
     import keras
 
-    kind = type(layer)
-    plain = (
-        *(keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D),
-        *(keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D),
-    )
-    if kind not in plain:
-        return f"{kind.__name__} is none of {', '.join(each.__name__ for each in plain)}"
     reasons = (
+        (type(layer) is not keras.layers.Conv2D, f"{type(layer).__name__} is not Conv2D itself"),
         (layer.data_format != "channels_last", "its channels do not come last"),
         (layer.compute_dtype != "float32", f"it computes in {layer.compute_dtype}, not float32"),
         (layer.variable_dtype != "float32", f"its kernel is {layer.variable_dtype}, not float32"),
         (bool(getattr(layer, "lora_enabled", False)), "it has a LoRA kernel"),
-        (not shapes or any(None in shape for shape in shapes), "its input has no fixed size"),
-        (
-            len(shapes) > 1,
-            f"its inputs have several sizes: {', '.join(sorted(map(str, shapes)))}",
-        ),
-        (caller is not None, f"{caller} calls it, too, and nobody knows with inputs of which size"),
-        (
-            max(layer.strides) > 1 and max(layer.dilation_rate) > 1,
-            "it has strides and dilation at once",
-        ),
+        (layer.groups > 1, "it has groups"),
+        (max(layer.dilation_rate) > 1, "it is dilated"),
+        (layer.filters == 1, "it has a single output channel"),
+        (not inputs or None in inputs[0], "its input has no fixed size"),
+        (len(inputs) > 1, f"it is called {len(inputs)} times in a batch"),
+        (caller is not None, f"{caller} calls it, too, and nobody knows with which inputs"),
     )
     return next((reason for applies, reason in reasons if applies), "")
 
 
-def _input_shapes(model: Any) -> dict[int, list[Shape]]:
-    """Return spatial sizes and channels of the different inputs of layers, by the layer's `id`."""
+def _inputs(model: Any) -> dict[int, list[Shape]]:
+    """Return the shapes of the inputs of a layer, one for each call, by the layer's `id`."""
     by_layer: dict[int, list[Shape]] = {}
+    seen: set[int] = set()
+    # An inner model comes after the one that calls it, and a Sequential before its own graph.
     for each in filter(_is_functional, layers_of(model)):
+        times = max(1, len(by_layer.get(id(each), [])))
         for call in calls_in_order(each):
-            shapes = by_layer.setdefault(id(call.operation), [])
-            shapes += [s for t in call.input_tensors if (s := tuple(t.shape[1:])) not in shapes]
+            if id(call) not in seen:
+                seen.add(id(call))
+                shapes = [tuple(tensor.shape[1:]) for tensor in call.input_tensors]
+                by_layer.setdefault(id(call.operation), []).extend(shapes * times)
     return by_layer
 
 
@@ -130,7 +107,7 @@ def _other_callers(model: Any) -> dict[int, str]:
         id(inner): f"{type(each).__name__} {each.name!r}"
         for each in layers_of(model)
         if not _is_functional(each)
-        for inner in layers_held_by(each)
+        for inner in layers_of(each)[1:]
     }
 
 
@@ -144,18 +121,14 @@ def _is_functional(layer: Any) -> bool:
 
 
 def _described(layer: Any, shape: Sequence[Any], *, needed: bool) -> Convolution:
-    depthwise = hasattr(layer, "depth_multiplier")
-    kind: Kind = "depthwise" if depthwise else "convolution"
+    height, width, channels = shape
     return Convolution(
         name=layer.name,
-        kind=kind,
-        input_shape=tuple(int(n) for n in shape),
+        input_shape=(height, width, channels),
         kernel_size=tuple(layer.kernel_size),
-        channels=shape[-1] * layer.depth_multiplier if depthwise else layer.filters,
+        channels=layer.filters,
         strides=tuple(layer.strides),
-        dilation=tuple(layer.dilation_rate),
         padding=layer.padding,
-        groups=shape[-1] if depthwise else layer.groups,
         input_gradient=needed,
     )
 

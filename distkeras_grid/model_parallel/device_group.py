@@ -6,6 +6,7 @@ the last window that the server has. An error that would occur again ends the ru
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -182,9 +183,11 @@ class GroupEngine:
         return method
 
     def warm_up(self, *arguments: Any) -> float:
-        """Compile on all devices; see `ModelEngine`."""
+        """Compile on all devices, and leave their states as they were; see `ModelEngine`."""
+        states = self._each("get_state")
         with self._group.watched():
             seconds: float = self._engine.warm_up(*arguments)
+        self._each("put_state", [packed for (packed,) in states])
         self._group.begin_training()
         return seconds
 
@@ -265,3 +268,38 @@ def scatter(part: Vector, places: Places, vector: Vector) -> None:
     for start, stop in places:
         vector[start:stop] = part[begin : begin + stop - start]
         begin += stop - start
+
+
+class RemoteWeights:
+    """The weights of the parts on devices, which travel once per window.
+
+    `places`: where those of each part are in the whole vector.
+    """
+
+    def __init__(self, group: DeviceGroup, places: Sequence[Places]) -> None:
+        self._group, self._places = group, places
+        # Of what the devices have, digests: copies would be as large as the model.
+        self._digests: list[bytes] = []
+
+    def put(self, vector: Vector) -> None:
+        """Send the devices their weights, unless they have them already."""
+        parts = [gather(vector, places) for places in self._places]
+        digests = list(map(_digest, parts))
+        if digests != self._digests:
+            self._group.each("put", parts)
+            self._digests = digests
+
+    def change(self) -> None:
+        """Note that the devices take steps from now on."""
+        self._digests = []
+
+    def collect(self, vector: Vector) -> None:
+        """Write the weights of the devices into the whole vector."""
+        parts = [part for (part,) in self._group.each("get")]
+        self._digests = list(map(_digest, parts))
+        for part, places in zip(parts, self._places, strict=True):
+            scatter(part, places, vector)
+
+
+def _digest(part: Vector) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(part).data).digest()

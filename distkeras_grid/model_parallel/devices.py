@@ -1,4 +1,4 @@
-"""The master's side of divided convolutions: assigns the units, and joins the results.
+"""The master's side of divided convolutions: assigns the output channels, and joins the results.
 
 Who computes what is measured and planned once, before the first batch.
 """
@@ -6,7 +6,6 @@ Who computes what is measured and planned once, before the first batch.
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -15,14 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from distkeras_grid.errors import RemoteProtocolError
-from distkeras_grid.model_parallel.arithmetic import UnitRange
+from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
+from distkeras_grid.model_parallel.arithmetic import PartialConvolution
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.proportional_split import divide, ranges
 from distkeras_grid.model_parallel.rpc import Answer, Array
 from distkeras_grid.model_parallel.time_model import (
     Layers,
+    LayerTimes,
     NetworkLink,
     SplitPlan,
     UnitTime,
@@ -39,38 +39,37 @@ ECHO_BYTES = 4 << 20
 
 @dataclass
 class _Pass:
-    """One pass through a layer: who has which units, and what is still to come.
+    """One pass through a layer: who has which channels, and what is still to come.
 
     `forward` and `backward` are the seconds of the devices that have answered.
     """
 
     number: int
-    units: tuple[range, ...]
+    channels: tuple[range, ...]
     forward: dict[int, float] = field(default_factory=dict)
     backward: dict[int, float] = field(default_factory=dict)
     gradients: dict[int, Future[Answer]] = field(default_factory=dict)
     own: Array | None = None
-    backward_began: bool = False
 
     @property
     def others(self) -> list[int]:
-        """Devices with units, without the master."""
-        return [device for device, units in enumerate(self.units) if device and units]
+        """Devices with channels, without the master."""
+        return [device for device, channels in enumerate(self.channels) if device and channels]
 
     def pace(self, device: int) -> UnitTime | None:
-        """Return how long a device took for a unit; None if it has none."""
-        units = len(self.units[device])
-        if not units:
+        """Return how long a device took for a channel; None if it has none."""
+        count = len(self.channels[device])
+        if not count:
             return None
         # A clock that does not move would make a device infinitely fast.
         forward, backward = (max(each[device], 1e-9) for each in (self.forward, self.backward))
-        return UnitTime(forward=forward / units, backward=backward / units)
+        return UnitTime(forward=forward / count, backward=backward / count)
 
 
 class Devices:
     """The master and the devices of its group, as one device that computes convolutions.
 
-    `layers`: layers that may be divided.
+    `layers`: layers that may be divided, each of which a batch passes once.
     """
 
     def __init__(
@@ -80,18 +79,11 @@ class Devices:
         self._group = group
         self._batch = batch
         self._which: Layers = which
-        self._passes: dict[tuple[str, int], _Pass] = {}
-        self._newest: dict[str, int] = {}
+        # The newest pass of each layer.
+        self._passes: dict[str, _Pass] = {}
         self._numbers = itertools.count(1)
-        # Paces while all work at once, and the master's while the others wait. On one machine they
-        # differ: the first are for divided layers, the second is for whole ones.
-        self._paces: dict[str, list[UnitTime | None]] = {}
-        self._alone: dict[str, UnitTime | None] = {}
-        self.link = NetworkLink(bandwidth=float("inf"))
-        self._overheads: dict[str, float] = {}
-        self._shares: dict[str, tuple[int, ...]] = {}
-        self.plan = SplitPlan(layers=())
-        self.disable_splitting()
+        self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
+        self._plan = SplitPlan(layers=())
 
     # Decisions
 
@@ -101,24 +93,38 @@ class Devices:
         Devices on one machine slow each other down, so a layer that is divided is measured on all
         at the same time, and a whole one on the master while the others wait.
         """
-        self.link = self._measured_link()
-        random = np.random.default_rng(0)
+        link, random = self._measured_link(), np.random.default_rng(0)
+        times = {}
         for name, layer in self._layers.items():
-            self._shares[name] = divide(layer.units, [1.0] * self._group.count)
             shapes = (
                 (self._batch, *layer.input_shape),
-                layer.kernel_shape(layer.units),
+                layer.kernel_shape(layer.channels),
                 (self._batch, *layer.output_shape),
             )
             x, kernel, dy = (random.standard_normal(shape, np.float32) for shape in shapes)
+            shares = self._shares[name] = divide(layer.channels, [1.0] * self._group.count)
             seconds, paces = self._timed_passes(name, x, kernel, dy)
-            expected = divided_seconds(layer, self._batch, self._shares[name], paces, self.link)
-            self._overheads[name] = max(0.0, seconds - expected)
+            expected = divided_seconds(layer, self._batch, shares, paces, link)
             self._shares[name] = self._all_mine(layer)
-            _, (self._alone[name], *_) = self._timed_passes(name, x, kernel, dy)
-            self._paces[name] = [paces[0] or self._alone[name], *paces[1:]]
-        self.apply_plan(self._planned())
-        return self.plan
+            _, (alone, *_) = self._timed_passes(name, x, kernel, dy)
+            times[name] = LayerTimes(
+                paces=(paces[0] or alone, *paces[1:]),
+                alone=alone,
+                overhead=max(0.0, seconds - expected),
+            )
+        plan = plan_layers(list(self._layers.values()), self._batch, times, link, self._which)
+        self.apply_plan(plan)
+        return plan
+
+    def decide(self, whole: float, divided: float) -> SplitPlan:
+        """Divide as planned, unless a batch of the model as it is takes no longer; both in [s]."""
+        self.apply_plan(self._plan.decided(self._which, whole, divided))
+        return self._plan
+
+    def apply_plan(self, plan: SplitPlan) -> None:
+        """Divide as a plan says, from the next pass of each layer on."""
+        self._plan = plan
+        self._shares |= {layer.layer: layer.shares for layer in plan.layers}
 
     def _timed_passes(
         self, name: str, x: Array, kernel: Array, dy: Array
@@ -128,7 +134,7 @@ class Devices:
         for _ in range(1 + OBSERVATIONS):
             clock = time.perf_counter()
             _, number = self.forward(name, x, kernel)
-            this = self._passes[name, number]
+            this = self._passes[name]
             self.backward(name, number, x, kernel, dy)
             self.kernel_gradient(name, number)
             taken.append(time.perf_counter() - clock)
@@ -136,49 +142,13 @@ class Devices:
         medians = [_median(each) for each in zip(*paces[1:], strict=True)]
         return statistics.median(taken[1:]), medians
 
-    def apply_plan(self, plan: SplitPlan) -> None:
-        """Divide as a plan says, from the next pass of each layer on."""
-        self.plan = plan
-        self._shares |= {layer.layer: layer.shares for layer in plan.layers}
-
-    def disable_splitting(self) -> None:
-        """Compute everything on the master, until `divide_again`."""
-        self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
-
-    def divide_again(self, baseline_seconds: float, through: float) -> SplitPlan:
-        """Divide as planned, unless a batch of the model as it is takes no longer.
-
-        `baseline_seconds`: time of a batch of the model as it is [s].
-        `through`: time of a batch with all layers computed here, on the master alone [s].
-        """
-        layers = math.fsum(layer.whole for layer in self.plan.layers)
-        plan = self._planned(max(0.0, through - layers), baseline_seconds)
-        if self._which == "auto" and not plan.pays:
-            plan = plan.all_whole()
-        self.apply_plan(plan)
-        return plan
-
-    def _planned(self, rest: float = 0.0, baseline_seconds: float | None = None) -> SplitPlan:
-        """Return the plan that follows from what was measured; the times are as of `SplitPlan`."""
-        return plan_layers(
-            list(self._layers.values()),
-            self._batch,
-            self._paces,
-            self.link,
-            which=self._which,
-            rest=rest,
-            baseline_seconds=baseline_seconds,
-            overheads=self._overheads,
-            alone=self._alone,
-        )
-
     def _all_mine(self, layer: Convolution) -> tuple[int, ...]:
-        return (layer.units, *[0] * (self._group.count - 1))
+        return (layer.channels, *[0] * (self._group.count - 1))
 
     def _measured_link(self) -> NetworkLink:
         others = len(self._group.others)
         if not others:
-            return self.link
+            return NetworkLink(bandwidth=float("inf"))
         small, large = np.zeros(1, np.float32), np.zeros(ECHO_BYTES // 4, np.float32)
         latency = statistics.median(self._echo(small) for _ in range(OBSERVATIONS)) / 2
         self._echo(large)
@@ -196,33 +166,32 @@ class Devices:
     def forward(self, name: str, x: Array, kernel: Array) -> tuple[Array, int]:
         """Return the output of a layer, without bias, and the number of the pass.
 
-        `x`: input of the layer, shape ``(rows, *spatial, channels)``.
+        `x`: input of the layer, shape ``(rows, height, width, channels)``.
         """
         layer = self._layers[name]
-        this = _Pass(next(self._numbers), ranges(self._shares[name]))
-        self._remember(name, this)
+        this = self._passes[name] = _Pass(next(self._numbers), ranges(self._shares[name]))
         asked = {
             device: self._group.call(
                 device,
                 "forward",
-                *_operands(layer, this.units[device], x, kernel),
+                *(x, kernel[..., _slice(this.channels[device])]),
                 layer=name,
                 number=this.number,
             )[0]
             for device in this.others
         }
         own = None
-        if this.units[0]:
+        if this.channels[0]:
             clock = time.perf_counter()
-            own = UnitRange(layer, *_operands(layer, this.units[0], x, kernel)).output()
+            own = self._own_part(layer, this, x, kernel).output()
             this.forward[0] = time.perf_counter() - clock
         if own is not None and not asked:
             return own, this.number
         y = aligned_empty((len(x), *layer.output_shape))
         if own is not None:
-            y[..., layer.output_part(this.units[0])] = own
+            y[..., _slice(this.channels[0])] = own
         for device, future in asked.items():
-            part = y[..., layer.output_part(this.units[device])]
+            part = y[..., _slice(this.channels[device])]
             part[:] = self._answer(device, future, part.shape, this.forward)
         return y, this.number
 
@@ -232,62 +201,58 @@ class Devices:
         `kernel_gradient` returns the kernel's gradient: it is received while the next layer's
         gradient is sent.
         """
-        layer = self._layers[name]
-        # If a layer is called several times in a batch, only its newest pass is kept.
-        this = self._passes.get((name, number)) or _Pass(number, ranges(self._shares[name]))
-        self._passes[name, number] = this
-        this.backward_began = True
+        layer, this = self._layers[name], self._open(name, number)
         first = {}
         for device in this.others:
             # A copy: TensorFlow may reuse the memory before the array is sent.
-            arrays = [np.array(dy[..., layer.output_part(this.units[device])])]
-            if self._newest[name] != number:
-                # A device keeps only the newest pass of a layer.
-                arrays += _operands(layer, this.units[device], x, kernel)
+            part = np.array(dy[..., _slice(this.channels[device])])
             first[device], this.gradients[device] = self._group.call(
-                device, "backward", *arrays, answers=2, layer=name, number=number
+                device, "backward", part, answers=2, layer=name, number=number
             )
         dx = None
-        if this.units[0]:
+        if this.channels[0]:
             clock = time.perf_counter()
-            part = UnitRange(layer, *_operands(layer, this.units[0], x, kernel))
-            own = dy[..., layer.output_part(this.units[0])]
-            dx = part.input_gradient(own) if layer.input_gradient else None
-            this.own = part.kernel_gradient(own)
+            convolution = self._own_part(layer, this, x, kernel)
+            own = dy[..., _slice(this.channels[0])]
+            dx = convolution.input_gradient(own) if layer.input_gradient else None
+            this.own = convolution.kernel_gradient(own)
             this.backward[0] = time.perf_counter() - clock
-            if dx is not None and first:
-                dx = _added(layer, None, dx, this.units[0], x.shape)
-        for device, future in first.items():
-            units = this.units[device]
-            if not layer.input_gradient:
-                continue
-            shape = x[..., layer.input_part(units)].shape
-            theirs = self._answer(device, future, shape, this.backward)
-            dx = _added(layer, dx, theirs, units, x.shape)
+        if layer.input_gradient and first:
+            total = aligned_empty(x.shape)
+            total[:] = 0.0 if dx is None else dx
+            for device, future in first.items():
+                total += self._answer(device, future, x.shape, this.backward)
+            return total
         return dx
 
     def kernel_gradient(self, name: str, number: int) -> Array:
         """Return the gradient of the kernel, after `backward` for the same pass."""
-        layer, this = self._layers[name], self._passes.pop((name, number))
+        layer, this = self._layers[name], self._open(name, number)
+        del self._passes[name]
         if this.own is not None and not this.others:
             return this.own
-        gradient = aligned_empty(layer.kernel_shape(layer.units))
+        gradient = aligned_empty(layer.kernel_shape(layer.channels))
         if this.own is not None:
-            gradient[layer.kernel_part(this.units[0])] = this.own
+            gradient[..., _slice(this.channels[0])] = this.own
         for device, future in this.gradients.items():
-            units = this.units[device]
-            shape = layer.kernel_shape(len(units))
-            part = self._answer(device, future, shape, this.backward)
-            gradient[layer.kernel_part(units)] = part
+            channels = this.channels[device]
+            shape = layer.kernel_shape(len(channels))
+            gradient[..., _slice(channels)] = self._answer(device, future, shape, this.backward)
         return gradient
 
-    def _remember(self, name: str, this: _Pass) -> None:
-        """Keep a pass for its gradients; the one before may have had none."""
-        before = (name, self._newest.get(name, 0))
-        if before in self._passes and not self._passes[before].backward_began:
-            del self._passes[before]
-        self._newest[name] = this.number
-        self._passes[name, this.number] = this
+    def _own_part(
+        self, layer: Convolution, this: _Pass, x: Array, kernel: Array
+    ) -> PartialConvolution:
+        return PartialConvolution(layer, x, kernel[..., _slice(this.channels[0])])
+
+    def _open(self, name: str, number: int) -> _Pass:
+        this = self._passes.get(name)
+        if this is None or this.number != number:
+            raise ConfigurationError(
+                f"Layer {name!r} is called several times in a batch, so it cannot be divided. Name "
+                "the other ones (layers=[...])."
+            )
+        return this
 
     def _answer(
         self, device: int, future: Future[Answer], shape: tuple[int, ...], taken: dict[int, float]
@@ -302,7 +267,7 @@ class Devices:
 
 
 def _median(paces: Sequence[UnitTime | None]) -> UnitTime | None:
-    """Return the median pace of several passes; None if the device had no unit."""
+    """Return the median pace of several passes; None if the device had no channel."""
     known = [pace for pace in paces if pace is not None]
     if not known:
         return None
@@ -312,22 +277,5 @@ def _median(paces: Sequence[UnitTime | None]) -> UnitTime | None:
     )
 
 
-def _operands(layer: Convolution, units: range, x: Array, kernel: Array) -> tuple[Array, Array]:
-    return x[..., layer.input_part(units)], kernel[layer.kernel_part(units)]
-
-
-def _added(
-    layer: Convolution, total: Array | None, part: Array, units: range, shape: tuple[int, ...]
-) -> Array:
-    """Add a part of the input's gradient: to all channels, or with groups to the group's own."""
-    if layer.groups > 1:
-        if total is None:
-            total = aligned_empty(shape)
-        total[..., layer.input_part(units)] = part
-        return total
-    if total is None:
-        total = aligned_empty(shape)
-        np.copyto(total, part)
-        return total
-    np.add(total, part, out=total)
-    return total
+def _slice(channels: range) -> slice:
+    return slice(channels.start, channels.stop)

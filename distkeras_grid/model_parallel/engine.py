@@ -36,17 +36,17 @@ class DividedEngine(TensorFlowEngine):
 
         If dividing does not pay, the model is as it was again, with what was compiled for it.
         """
-        baseline_seconds = self._seconds(block)
+        whole = self._seconds(block)
         as_it_was = self._functions, self.jit
         self._functions, self.jit = {}, False
         install(self._layers, self._devices)
-        self._devices.disable_splitting()
-        plan = self._devices.divide_again(baseline_seconds, through=self._seconds(block))
+        divided = self._seconds(block)
+        plan = self._devices.decide(whole, divided)
         if not plan.shares:
             uninstall(self._layers)
             self._functions, self.jit = as_it_was
         self._planned(plan)
-        return plan.divided * block.steps
+        return (divided if plan.shares else whole) * block.steps
 
     def _seconds(self, block: RowBlock) -> float:
         """Return the time of a batch: a median, because a block may be a single batch."""

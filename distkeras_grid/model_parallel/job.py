@@ -22,7 +22,6 @@ import numpy as np
 from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError, StartTimeoutError
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.rpc import ANSWER, Module, serve
-from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.model_parallel.wire import (
     BROKEN,
     ArrayChannel,
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 #: Number of the master among the tasks.
 MASTER = 0
-#: Most passes of a batch that are recorded.
-MOST_PASSES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +72,12 @@ class DriverCaller:
         self._plan, self._number = plan, number
 
     def report(
-        self,
-        lines: Sequence[str],
-        shares: Mapping[str, Sequence[int]] | None = None,
-        passes: Sequence[TimedPass] = (),
+        self, lines: Sequence[str], shares: Mapping[str, Sequence[int]] | None = None
     ) -> None:
         """Tell what the user should know; the training does not depend on it."""
-        timed = [each.to_json() for each in passes[:MOST_PASSES]]
         # If the driver has ended the run, its parameter server reports that, too.
         with contextlib.suppress(*BROKEN):
-            self._ask("report", {"lines": list(lines), "shares": shares, "passes": timed})
+            self._ask("report", {"lines": list(lines), "shares": shares})
 
     def part(self) -> bytes:
         """Return this task's part of the model, as an archive."""
@@ -164,7 +157,7 @@ def run_group(
     context, run, key = active_session().sparkContext, prepared.settings.run, new_key()
     records = prepared.description, prepared.history.params
 
-    def on_report(lines: list[str], shares: dict[str, list[int]] | None, passes: list[Any]) -> None:
+    def on_report(lines: list[str], shares: dict[str, list[int]] | None) -> None:
         for line in lines:
             progress.note(line)
         for record in records:
@@ -173,8 +166,6 @@ def run_group(
                 record["shares"] = shares
             elif shares is not None:
                 record.pop("shares", None)
-            if passes:
-                record["passes"] = passes
 
     place = _next_port(prepared.settings.place)
     with DriverEndpoint(place, run, key, on_report, parts) as gate:

@@ -22,7 +22,7 @@ import numpy as np
 from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.rpc import Answer, Array
-from distkeras_grid.model_parallel.schedule import Pass, TimedPass, one_forward_one_backward
+from distkeras_grid.model_parallel.schedule import Pass, one_forward_one_backward
 
 #: Computes a micro-batch on the last stage: its number and input; returns the input's gradient.
 LastStage: TypeAlias = Callable[[int, Array], Array]
@@ -30,10 +30,11 @@ LastStage: TypeAlias = Callable[[int, Array], Array]
 
 def train(
     group: DeviceGroup, inputs: Sequence[Array], last: LastStage, first_call: int
-) -> tuple[TimedPass, ...]:
+) -> float | None:
     """Train a batch on all stages, and let the other ones take their steps.
 
-    Device n computes stage n - 1, the master the last one.
+    Device n computes stage n - 1, the master the last one. Returns the share of the time in which
+    stages waited; None of a single stage.
 
     `inputs`: the model's input of each micro-batch. They must not change meanwhile.
     `first_call`: number of the first micro-batch; no other pass has it or those that follow.
@@ -41,11 +42,11 @@ def train(
     if not group.others:
         for number, x in enumerate(inputs):
             last(number, x)
-        return ()
-    passes = _Batch(group, inputs, first_call).run(last)
+        return None
+    waited = _Batch(group, inputs, first_call).run(last)
     for number in group.others:
         group.call(number, "step", answers=0)
-    return passes
+    return waited
 
 
 def infer(group: DeviceGroup, x: Array) -> Array:
@@ -70,16 +71,17 @@ class _Batch:
             Pass(stage=0, micro_batch=number): array for number, array in enumerate(inputs)
         }
         self._lock = threading.Lock()
-        self._passes: list[TimedPass] = []
+        # Seconds of all passes, as the devices measured them.
+        self._busy = 0.0
         # Each answer, with what it has for the last stage, or what went wrong. All are put here,
         # because the limit is for one answer, and several stages lie before the last one.
         self._arrived: queue.SimpleQueue[tuple[Pass, Array | None] | BaseException] = (
             queue.SimpleQueue()
         )
 
-    def run(self, last: LastStage) -> tuple[TimedPass, ...]:
-        """Compute all micro-batches."""
-        left = len(self._ready)
+    def run(self, last: LastStage) -> float:
+        """Compute all micro-batches; return the share of the time in which stages waited."""
+        left, began = len(self._ready), time.perf_counter()
         self._advance(0)
         while left:
             try:
@@ -94,9 +96,10 @@ class _Batch:
                 continue
             clock = time.perf_counter()
             gradient = last(step.micro_batch, array)
-            self._note(self._last, step.micro_batch, time.perf_counter() - clock, backward=True)
+            self._add(time.perf_counter() - clock)
             self._make_ready(self._last - 1, step.micro_batch, gradient, backward=True)
-        return tuple(self._passes)
+        span = max(time.perf_counter() - began, 1e-9)
+        return max(0.0, 1.0 - self._busy / ((self._last + 1) * span))
 
     def _make_ready(self, stage: int, number: int, array: Array, *, backward: bool) -> None:
         with self._lock:
@@ -131,7 +134,7 @@ class _Batch:
         seconds, arrays = self._group.result(future)
         if len(arrays) != int(not step.backward or step.stage > 0):
             raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {arrays!r}.")
-        self._note(step.stage, step.micro_batch, seconds, backward=step.backward)
+        self._add(seconds)
         if not step.backward and step.stage + 1 == self._last:
             self._arrived.put((step, arrays[0]))
             return
@@ -141,17 +144,9 @@ class _Batch:
         elif step.stage:
             self._make_ready(step.stage - 1, step.micro_batch, arrays[0], backward=True)
 
-    def _note(self, stage: int, number: int, seconds: float, *, backward: bool) -> None:
-        # Ends are told by the master's clock, and durations by the device's own.
-        passed = TimedPass(
-            stage=stage,
-            micro_batch=number,
-            backward=backward,
-            started=time.perf_counter() - seconds,
-            seconds=seconds,
-        )
+    def _add(self, seconds: float) -> None:
         with self._lock:
-            self._passes.append(passed)
+            self._busy += seconds
 
 
 def micro_batch_bounds(rows: int, micro_batches: int) -> list[tuple[int, int]]:

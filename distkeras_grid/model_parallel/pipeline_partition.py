@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,14 +17,6 @@ from distkeras_grid.engine.compile_settings import adds_losses, has_own_train_st
 from distkeras_grid.engine.keras_model import calls_in_order, layers_of
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.rows_apart import check_rows_apart
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A tensor at which a model can be cut."""
-
-    name: str  # Name of the layer whose output it is
-    tensor: Any  # The output
 
 
 def check_stageable(model: Any, micro_batches: int) -> None:
@@ -46,8 +37,8 @@ def check_stageable(model: Any, micro_batches: int) -> None:
         check_rows_apart(model)
 
 
-def find_cuts(model: Any) -> list[Cut]:
-    """Return all places where a model can be cut, in the order of its layers.
+def find_cuts(model: Any) -> dict[str, Any]:
+    """Return the layers after which a model can be cut, in its order, and their outputs.
 
     A model is not cut between two uses of the same weights.
     """
@@ -59,7 +50,7 @@ def find_cuts(model: Any) -> list[Cut]:
     calls = Counter(node.operation.name for node in nodes)
     open_weights = _open_weights(nodes)
     live: dict[int, Any] = {}
-    cuts = []
+    cuts = {}
     for place, node in enumerate(nodes[:-1]):
         live.update((id(tensor), tensor) for tensor in node.output_tensors)
         live = {key: tensor for key, tensor in live.items() if last_use.get(key, -1) > place}
@@ -68,19 +59,32 @@ def find_cuts(model: Any) -> list[Cut]:
         (only,) = live.values()
         name = node.operation.name
         if only.dtype == "float32" and calls[name] == 1 and only is node.output_tensors[0]:
-            cuts.append(Cut(name, only))
+            cuts[name] = only
     return cuts
 
 
-def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
-    """Return the stages of a model, which share its layers and weights."""
+def stages_of(model: Any, names: Sequence[str]) -> list[Any]:
+    """Cut a model after the layers of these names; the stages share its layers and weights."""
     import keras
 
-    tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]
-    return [
+    cuts = find_cuts(model)
+    if [name for name in cuts if name in names] != list(names):
+        raise ConfigurationError(
+            "Cuts are names of layers after which a single tensor leads on, in the order of the "
+            f"model. It can be cut after: {', '.join(cuts) or 'none'}. Received: {list(names)}."
+        )
+    tensors = [model.inputs[0], *(cuts[name] for name in names), model.outputs[0]]
+    stages = [
         keras.Model(start, output, name=f"stage_{number}")
         for number, (start, output) in enumerate(pairwise(tensors))
     ]
+    for number, stage in enumerate(stages):
+        if not stage.trainable_variables:
+            raise ConfigurationError(
+                f"Each stage has weights that are trained, and stage {number} (from 0) has none. "
+                f"Received: cuts={list(names)}."
+            )
+    return stages
 
 
 def _check_ends(model: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,18 @@ from numpy.typing import NDArray
 
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.model_parallel.device_group import DeviceGroup, Places, gather, scatter
+from distkeras_grid.model_parallel.device_group import (
+    DeviceGroup,
+    Places,
+    RemoteWeights,
+    gather,
+    scatter,
+)
 from distkeras_grid.model_parallel.pipeline import infer, micro_batch_bounds, scaled, train
 from distkeras_grid.model_parallel.remote_module import GradientSum
 from distkeras_grid.model_parallel.rpc import Array
-from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.rows import RowBlock
 from distkeras_grid.weights import Vector, WeightLayout
-
-#: Called with the passes of a batch, once.
-PassesCallback = Callable[[Sequence[TimedPass]], None]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class PlacedEngine(TensorFlowEngine):
     to the next attempt if this one dies.
 
     `group`: the devices of all stages before the last.
+    `on_waiting`: called once, with the share of the time of a batch in which stages waited.
     """
 
     def __init__(
@@ -53,22 +55,21 @@ class PlacedEngine(TensorFlowEngine):
         micro_batches: int,
         *,
         scaling: tuple[float, float] = (1.0, 0.0),
-        on_passes: PassesCallback | None = None,
+        on_waiting: Callable[[float], None] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, **{**options, "jit": False})
         self._own_layout, self.layout = self.layout, whole.layout
-        self._places = whole.places
+        *others, self._own_places = whole.places
+        self._others = RemoteWeights(group, others)
         self._group = group
         self._calls = itertools.count(1)
         self._micro_batches = micro_batches
         self._input_scaling = scaling
-        self._on_passes = on_passes
+        self._on_waiting = on_waiting
         self._gradients = GradientSum()
         self._micro: dict[Any, Callable[..., Any]] = {}
         self._take_step: Callable[..., Any] | None = None
-        # What the other stages hold, told by digests: copies would be as large as the model.
-        self._digests: list[bytes] = []
         self._warming = False
 
     def weights(self) -> Vector:
@@ -78,15 +79,14 @@ class PlacedEngine(TensorFlowEngine):
         return vector
 
     def warm_up(self, block: RowBlock) -> float:
-        """Compile on all stages, and leave them as they were; see `ModelEngine`."""
+        """Compile on all stages, and leave their weights as they were; see `ModelEngine`."""
         before = self.weights()
         self._warming = True
         try:
             seconds = super().warm_up(block)
         finally:
             self._warming = False
-        self._group.each("begin")
-        self._put(before)
+        self._others.put(before)
         return seconds
 
     def _trained(
@@ -94,23 +94,23 @@ class PlacedEngine(TensorFlowEngine):
     ) -> Mapping[str, Any]:
         self._load(before)
         # The stages take steps during the window, also if it fails.
-        self._digests = []
-        passes: Sequence[TimedPass] = ()
+        self._others.change()
+        waited = None
         for number, block in enumerate(blocks):
             if number == 0:
                 self._build_metrics(block)
                 self.model.reset_metrics()
             for step in range(block.steps):
-                passes = self._batch([array[step] for array in block.arrays])
+                waited = self._batch([array[step] for array in block.arrays])
         self._collect(after)
-        if self._on_passes is not None and passes and not self._warming:
-            self._on_passes(passes)
-            self._on_passes = None
+        if self._on_waiting is not None and waited is not None and not self._warming:
+            self._on_waiting(waited)
+            self._on_waiting = None
         logs: Mapping[str, Any] = self.model.get_metrics_result()
         return logs
 
-    def _batch(self, arrays: Sequence[NDArray[Any]]) -> Sequence[TimedPass]:
-        """Train a batch, and take a step on each stage."""
+    def _batch(self, arrays: Sequence[NDArray[Any]]) -> float | None:
+        """Train a batch, and take a step on each stage; return what `pipeline.train` returns."""
         x, *rest = arrays
         bounds = micro_batch_bounds(len(x), self._micro_batches)
         inputs = [scaled(x[start:stop], *self._input_scaling) for start, stop in bounds]
@@ -121,7 +121,7 @@ class PlacedEngine(TensorFlowEngine):
 
         # No two passes have the same number.
         first_call = next(self._calls) * self._micro_batches
-        passes = train(self._group, inputs, last, first_call)
+        waited = train(self._group, inputs, last, first_call)
         if self._take_step is None:
             import tensorflow as tf
 
@@ -130,7 +130,7 @@ class PlacedEngine(TensorFlowEngine):
                 lambda gradients: optimizer.apply(gradients, variables), autograph=False
             )
         self._take_step(self._gradients.take())
-        return passes
+        return waited
 
     def _last(self, x: Array, rest: Sequence[NDArray[Any]], share: float) -> Array:
         """Compute a micro-batch on the last stage, both ways; return its input's gradient."""
@@ -185,26 +185,10 @@ class PlacedEngine(TensorFlowEngine):
         return super()._test([infer(self._group, scaled(x, *self._input_scaling)), *rest])
 
     def _load(self, weights: Vector) -> None:
-        set_flat_weights(self.model, gather(weights, self._places[-1]), self._own_layout)
-        self._put(weights)
-
-    def _put(self, weights: Vector) -> None:
-        """Send the other stages their weights, unless they have them already."""
-        theirs = [gather(weights, places) for places in self._places[:-1]]
-        digests = [_digest(part) for part in theirs]
-        if digests == self._digests:
-            return
-        self._group.each("put", theirs)
-        self._digests = digests
+        set_flat_weights(self.model, gather(weights, self._own_places), self._own_layout)
+        self._others.put(weights)
 
     def _collect(self, vector: Vector) -> None:
         """Write the weights of all stages into the whole vector."""
-        scatter(get_flat_weights(self.model, self._own_layout), self._places[-1], vector)
-        parts: list[Vector] = [part for (part,) in self._group.each("get")]
-        self._digests = [_digest(part) for part in parts]
-        for part, places in zip(parts, self._places, strict=False):
-            scatter(part, places, vector)
-
-
-def _digest(part: Vector) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(part).data).digest()
+        scatter(get_flat_weights(self.model, self._own_layout), self._own_places, vector)
+        self._others.collect(vector)

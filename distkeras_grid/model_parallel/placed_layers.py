@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.base import ModelParallelTrainer
-from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, place_cuts
+from distkeras_grid.model_parallel.cuts import Placement, choose_cuts
 from distkeras_grid.model_parallel.device_group import places
 from distkeras_grid.model_parallel.job import run_group
 from distkeras_grid.model_parallel.pipeline_partition import (
-    Cut,
     check_stageable,
     find_cuts,
     stages_of,
@@ -65,14 +63,7 @@ class PlacedLayers(ModelParallelTrainer):
     cuts: Literal["auto"] | Sequence[str] = parameter(
         default="auto",
         doc="Names of the layers after which the model is cut, one less than there are workers. "
-        '"auto" measures time and memory of each part on the driver, and divides the time evenly.',
-    )
-    memory_limit: float | None = parameter(
-        default=None,
-        above=0,
-        doc="Most bytes of weights, gradients, optimizer state and activations on a worker. The "
-        "worker with the last stage also has six vectors of all weights, which count. The parts "
-        "are measured also if the cuts are named, and a stage that needs more is refused.",
+        '"auto" measures the time of each part on the driver, and divides it evenly.',
     )
 
     @property
@@ -96,7 +87,7 @@ class PlacedLayers(ModelParallelTrainer):
         check_stageable(self.keras_model, self._micro_batches(stages))
         candidates = find_cuts(self.keras_model)
         if len(candidates) + 1 < stages:
-            names = ", ".join(cut.name for cut in candidates) or "nowhere"
+            names = ", ".join(candidates) or "nowhere"
             raise ConfigurationError(
                 f"A model in {stages} stages is cut {stages - 1} times where a single tensor leads "
                 f"on, between layers that share no weights. It can be cut after: {names}. Use "
@@ -125,16 +116,16 @@ class PlacedLayers(ModelParallelTrainer):
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
         model = model_from_bytes(compiled.archive, compiled.objects)
-        candidates = find_cuts(model)
-        placement = self._placement(model, candidates, count, micro_batches, cuts)
-        lines = placement.table() if self._measures(cuts) else []
+        lines = []
+        if cuts == "auto":
+            placement = self._measured(model, count, micro_batches)
+            cuts, lines = placement.cuts, placement.table()
         for line in lines:
             progress.note(line)
         for record in (prepared.description, prepared.history.params):
-            record["cuts"] = list(placement.cuts)
+            record["cuts"] = list(cuts)
             record.setdefault("devices", []).extend(lines)
-        known = {cut.name: cut for cut in candidates}
-        stages = stages_of(model, [known[name] for name in placement.cuts])
+        stages = stages_of(model, cuts)
         with keras.saving.custom_object_scope(dict(compiled.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
         whole = FullModelLayout(
@@ -158,32 +149,11 @@ class PlacedLayers(ModelParallelTrainer):
             )
         return begun
 
-    def _placement(
-        self,
-        model: keras.Model,
-        candidates: list[Cut],
-        stages: int,
-        micro_batches: int,
-        cuts: Literal["auto"] | Sequence[str],
-    ) -> Placement:
-        from distkeras_grid.model_parallel.layer_profiler import measure_pieces, unmeasured_pieces
+    def _measured(self, model: keras.Model, stages: int, micro_batches: int) -> Placement:
+        from distkeras_grid.model_parallel.layer_profiler import measure_pieces
 
-        if cuts != "auto" and not self._measures(cuts):
-            return place_cuts(unmeasured_pieces(model, candidates), cuts, micro_batches)
         rows = -(-self.batch_size // micro_batches)
-        pieces = measure_pieces(model, candidates, rows)
-        input_bytes = 4 * rows * prod(length or 1 for length in model.inputs[0].shape[1:])
-        limit = self.memory_limit
-        if cuts != "auto":
-            return place_cuts(pieces, cuts, micro_batches, input_bytes=input_bytes, limit=limit)
-        return choose_cuts(pieces, stages, micro_batches, input_bytes=input_bytes, limit=limit)
-
-    def _measures(self, cuts: Literal["auto"] | Sequence[str]) -> bool:
-        """Return whether the parts are measured: to choose the cuts, or to check those named.
-
-        The cuts of a checkpoint were chosen within the limit, which a run that goes on keeps.
-        """
-        return cuts == "auto" or (self.cuts != "auto" and self.memory_limit is not None)
+        return choose_cuts(measure_pieces(model, find_cuts(model), rows), stages, micro_batches)
 
     def _micro_batches(self, stages: int) -> int:
         return min(self.micro_batches or FOR_EACH_WORKER * stages, self.batch_size)

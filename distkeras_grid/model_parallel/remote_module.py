@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.array_tree import Packed, pack, unpack
-from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
+from distkeras_grid.engine.keras_model import counters, get_flat_weights, set_flat_weights
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate
 from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
 from distkeras_grid.model_parallel.rpc import Answers, Array
@@ -57,7 +57,7 @@ class RemoteModule:
     """
 
     CALLS: ClassVar[frozenset[str]] = frozenset(
-        {"forward", "backward", "step", "put", "get", "put_state", "get_state", "begin"}
+        {"forward", "backward", "step", "put", "get", "put_state", "get_state"}
         | {"set_rate", "set_schedule_offset"}
     )
 
@@ -75,11 +75,10 @@ class RemoteModule:
         self.model = model
         self._first = first
         self._variables = list(model.trainable_variables)
-        self._config = optimizer
-        self._objects = dict(custom_objects or {})
         self._offset = keras.Variable(0, dtype="int", name="schedule_offset")
-        # A learning rate set by a callback is kept, also by a new optimizer.
-        self._rate: float | None = None
+        self._optimizer = keras.optimizers.deserialize(optimizer, dict(custom_objects or {}))
+        self._optimizer.build(self._variables)
+        follow_schedules_from(self._optimizer, self._offset)
         (tensor,) = model.inputs
         shape = tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype)
         self._train, self._infer = (
@@ -90,13 +89,10 @@ class RemoteModule:
             )
             for training in (True, False)
         )
-        # Random generators and counters as the model was loaded.
-        self._others = [
-            (variable, variable.numpy())
-            for variable in model.variables
-            if not str(variable.dtype).startswith(("float", "bfloat"))
-        ]
-        self._open()
+        self._apply = tf.function(
+            lambda gradients: self._optimizer.apply(gradients, self._variables), autograph=False
+        )
+        self._close_passes()
 
     def forward(self, x: Array, number: int, *, training: bool) -> Answers:
         """Return the output for an input; `number` of the pass, for which a gradient may follow."""
@@ -141,11 +137,6 @@ class RemoteModule:
         """Return the weights, after all steps so far."""
         yield [get_flat_weights(self.model)]
 
-    def begin(self) -> Answers:
-        """Begin with a new optimizer, and with the random numbers of the model as it was loaded."""
-        self._open()
-        yield []
-
     def get_state(self) -> Answers:
         """Return all that training changes but the weights, packed."""
         yield [pack(self._state())]
@@ -170,11 +161,11 @@ class RemoteModule:
                 "The optimizer's learning rate follows a schedule, so it cannot be set. "
                 f"Received: {value!r}."
             )
-        self._optimizer.learning_rate = self._rate = value
+        self._optimizer.learning_rate = value
         yield []
 
     def _changing(self) -> list[Any]:
-        return [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
+        return [*self._optimizer.variables, *counters(self.model), self._offset]
 
     def _state(self) -> dict[str, NDArray[Any]]:
         # Keras returns a scalar as a NumPy number, which is not an array.
@@ -186,21 +177,3 @@ class RemoteModule:
     def _close_passes(self) -> None:
         self._tapes: dict[int, tuple[Any, Any, Any]] = {}
         self._gradients = GradientSum()
-
-    def _open(self) -> None:
-        import keras
-        import tensorflow as tf
-
-        self._close_passes()
-        for variable, value in self._others:
-            variable.assign(value)
-        self._offset.assign(0)
-        self._optimizer = keras.optimizers.deserialize(self._config, self._objects)
-        self._optimizer.build(self._variables)
-        follow_schedules_from(self._optimizer, self._offset)
-        if self._rate is not None:
-            self._optimizer.learning_rate = self._rate
-        optimizer, variables = self._optimizer, self._variables
-        self._apply = tf.function(
-            lambda gradients: optimizer.apply(gradients, variables), autograph=False
-        )

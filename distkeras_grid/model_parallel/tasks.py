@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.model_parallel.device_group import DeviceGroup, GroupEngine
 from distkeras_grid.model_parallel.job import DriverCaller, allow_waiting_operations
 from distkeras_grid.model_parallel.rpc import Module
-from distkeras_grid.model_parallel.schedule import TimedPass, bubble_share
 from distkeras_grid.model_parallel.time_model import Layers, SplitPlan
 from distkeras_grid.worker.task import WorkerPlan, engine_options
 
@@ -129,10 +127,9 @@ def placed_engine(
     """Return the engine of `PlacedLayers`, which trains the last stage."""
     from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 
-    def on_passes(passes: Sequence[TimedPass]) -> None:
-        share = f"{bubble_share(passes):.0%}".replace("%", " %")
-        line = f"Stages waited {share} of the time of a batch, the line included (measured)."
-        driver.report([line], passes=passes)
+    def on_waiting(share: float) -> None:
+        told = f"{share:.0%}".replace("%", " %")
+        driver.report([f"Stages waited {told} of the time of a batch (measured)."])
 
     options = engine_options(worker)
     # Of the model's input, which is the first stage's.
@@ -143,7 +140,7 @@ def placed_engine(
         group,
         micro_batches,
         scaling=scaling,
-        on_passes=on_passes,
+        on_waiting=on_waiting,
         **options,
     )
     return GroupEngine(engine, group, [f"stage {number - 1}" for number in group.others])

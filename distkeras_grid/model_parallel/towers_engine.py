@@ -11,7 +11,13 @@ import numpy as np
 
 from distkeras_grid.engine.keras_model import model_variables, weight_layout
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.model_parallel.device_group import DeviceGroup, gather, places, scatter
+from distkeras_grid.model_parallel.device_group import (
+    DeviceGroup,
+    RemoteWeights,
+    gather,
+    places,
+    scatter,
+)
 from distkeras_grid.model_parallel.rpc import Answer, Array
 from distkeras_grid.model_parallel.tower_model import concatenate, standalone_copy
 from distkeras_grid.records import WindowResult
@@ -127,7 +133,6 @@ class TowersEngine:
         first, head = standalone_copy(towers[0]), standalone_copy(master)
         local = local_model(model, [first, *towers[1:]], head, group)
         self._inner = TensorFlowEngine(local, **{**options, "jit": False})
-        self._group = group
         self.layout = weight_layout(model)
         # Where the variables of the master's part are in the whole vector, in the part's order.
         where = {
@@ -136,60 +141,40 @@ class TowersEngine:
             for variable, place in zip(model_variables(copy).all, places(model, part), strict=True)
         }
         self._own = tuple(where[id(variable)] for variable in model_variables(local).all)
-        self._theirs = [places(model, tower) for tower in towers[1:]]
-        self._remote_weights: list[Vector] | None = None
+        self._others = RemoteWeights(group, [places(model, tower) for tower in towers[1:]])
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the engine of the master's part."""
         return getattr(self._inner, name)
 
     def warm_up(self, block: RowBlock) -> float:
-        """Compile, and leave master and towers as they were; see `ModelEngine`."""
-        parts = self._fetch()
+        """Compile, and leave the weights of master and towers as they were; see `ModelEngine`."""
+        before = self.weights()
+        self._others.change()
         seconds = self._inner.warm_up(block)
-        self._group.each("put", parts)
-        self._group.each("begin")
-        self._remote_weights = parts
+        self._others.put(before)
         return seconds
 
     def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
         own, result_part = (aligned_empty(self._inner.layout.size) for _ in range(2))
         np.copyto(own, gather(before, self._own))
-        self._put([gather(before, places) for places in self._theirs])
+        self._others.put(before)
         # The towers take steps during the window, also if it fails.
-        self._remote_weights = None
+        self._others.change()
         result = self._inner.run(own, blocks, result_part)
-        self._remote_weights = self._fetch()
-        self._scatter(result_part, after)
+        scatter(result_part, self._own, after)
+        self._others.collect(after)
         return result
 
     def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of the whole model's weights on rows; see `Engine`."""
-        self._put([gather(weights, places) for places in self._theirs])
+        self._others.put(weights)
         return self._inner.evaluate(gather(weights, self._own), blocks)
 
     def weights(self) -> Vector:
         """Return a copy of the whole model's weights as a flat vector."""
         vector = np.empty(self.layout.size, np.float32)
-        self._remote_weights = self._fetch()
-        self._scatter(self._inner.weights(), vector)
+        scatter(self._inner.weights(), self._own, vector)
+        self._others.collect(vector)
         return vector
-
-    def _scatter(self, own: Vector, vector: Vector) -> None:
-        scatter(own, self._own, vector)
-        for part, where in zip(self._remote_weights or (), self._theirs, strict=True):
-            scatter(part, where, vector)
-
-    def _fetch(self) -> list[Vector]:
-        return [part for (part,) in self._group.each("get")]
-
-    def _put(self, weights: list[Vector]) -> None:
-        """Send the towers their weights, unless they have them already."""
-        parts = self._remote_weights
-        if parts is not None and all(map(np.array_equal, weights, parts)):
-            return
-        # What the towers hold is unknown until all have taken the weights.
-        self._remote_weights = None
-        self._group.each("put", weights)
-        self._remote_weights = weights

@@ -12,7 +12,6 @@ from distkeras_grid.plots.images import (
 )
 from distkeras_grid.plots.runs import (
     curves,
-    stage_timeline,
     timeline,
 )
 
@@ -21,6 +20,5 @@ __all__ = [
     "contact_sheet",
     "curves",
     "overlap_picture",
-    "stage_timeline",
     "timeline",
 ]

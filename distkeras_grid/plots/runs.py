@@ -123,40 +123,6 @@ def timeline(history: History) -> Figure:
     return figure
 
 
-def stage_timeline(history: History) -> Figure:
-    """Draw when each stage of `PlacedLayers` computed, in the last batch of the first window.
-
-    White between the bars is waiting: the bubble at both ends of the batch, slower stages, and the
-    line. The last stage computes both ways at once.
-
-    Parameters
-    ----------
-    history : History
-        That of a run with at least two stages: ``history.params["passes"]`` has their passes.
-    """
-    passes = history.params.get("passes", [])
-    check_some(passes, "passes through stages (PlacedLayers with two workers or more)")
-    from matplotlib.patches import Patch
-
-    figure, axes = new_figure()
-    colors = {False: color_of(0, 2), True: color_of(1, 2)}
-    began = min(each["started"] for each in passes)
-    rows: dict[str, list[Bar]] = {}
-    for each in sorted(passes, key=lambda each: (each["stage"], each["started"])):
-        bar = (each["started"] - began, each["seconds"], colors[each["backward"]])
-        rows.setdefault(f"stage {each['stage']}", []).append(bar)
-    _draw_bars(axes, rows)
-    ended = max(each["started"] + each["seconds"] for each in passes)
-    busy = math.fsum(each["seconds"] for each in passes)
-    waiting = 1.0 - busy / (len(rows) * max(ended - began, 1e-9))
-    axes.set_xlim(left=0)
-    axes.set_xlabel("time since the first pass of the batch [s]")
-    axes.set_title(f"A batch through the stages, which wait {100 * waiting:.0f} % of the time")
-    ways = [Patch(color=colors[way], label=("forward", "backward")[way]) for way in (False, True)]
-    add_legend(figure, axes, ways)
-    return figure
-
-
 def _draw_bars(axes: Axes, rows: Mapping[str, Sequence[Bar]]) -> None:
     """Draw a row of bars for each name, from the top."""
     for place, bars in enumerate(rows.values()):

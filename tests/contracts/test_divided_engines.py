@@ -13,7 +13,7 @@ import pytest
 from distkeras_grid.engine.keras_model import model_to_bytes
 from tests.contracts.test_engines import BATCH, WIDTH, ModelWindowContract
 from tests.distkeras_grid.model_parallel.engines import placed_engine, towers_engine
-from tests.distkeras_grid.model_parallel.helpers import devices_of, planning
+from tests.distkeras_grid.model_parallel.helpers import devices_of, plan_of
 
 # The tests of `model_parallel` compare the same engines with one process in `make test`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
@@ -90,12 +90,6 @@ class TestTowers(DividedContract):
 class TestConvolutions(DividedContract):
     """A convolution of which each of two devices computes a half."""
 
-    @pytest.fixture(autouse=True)
-    def _a_convolution_is_divided(self, monkeypatch):
-        from distkeras_grid.model_parallel import devices
-
-        monkeypatch.setattr(devices, "plan_layers", planning(divided=(2, 2)))
-
     def make(self, momentum=0.0, rate=0.1):
         import keras
 
@@ -122,6 +116,7 @@ class TestConvolutions(DividedContract):
         devices = self.stack.enter_context(
             devices_of([described for _, described in found], 2, BATCH, ("divided",))
         )
+        devices.apply_plan(plan_of(divided=(2, 2)))
         engine = GroupEngine(DividedEngine(model, found, devices, lambda _: None), devices.group)
         engine.warm_up(block_of())
         return engine

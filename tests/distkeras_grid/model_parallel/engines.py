@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
 from distkeras_grid.errors import LocalDiskError
 from distkeras_grid.model_parallel.device_group import GroupEngine, places
-from distkeras_grid.model_parallel.pipeline_partition import find_cuts, stages_of
+from distkeras_grid.model_parallel.pipeline_partition import stages_of
 from distkeras_grid.model_parallel.placed_engine import FullModelLayout, PlacedEngine
 from distkeras_grid.model_parallel.remote_module import RemoteModule
 from distkeras_grid.model_parallel.towers_engine import TowersEngine
@@ -34,8 +34,7 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT, dies
     import keras
 
     whole = model_from_bytes(model_to_bytes(model))
-    known = {cut.name: cut for cut in find_cuts(whole)}
-    stages = stages_of(whole, [known[name] for name in names])
+    stages = stages_of(whole, names)
     stages[-1].compile_from_config(model.get_compile_config())
     archives = [model_to_bytes(stage) for stage in stages]
     optimizer = keras.optimizers.serialize(model.optimizer)
@@ -47,7 +46,7 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT, dies
 
     def build(group):
         last = model_from_bytes(archives[-1])
-        return PlacedEngine(last, layout, group, micro_batches, on_passes=told)
+        return PlacedEngine(last, layout, group, micro_batches, on_waiting=told)
 
     return engine_of(build, modules, [f"stage {n}" for n in range(len(modules))], limits, dies)
 

@@ -99,17 +99,6 @@ def plan_of(**shares):
     )
 
 
-def planning(**shares):
-    """A stand-in for `plan_layers` to which a layer takes 0.5 s whole and 0.25 s divided."""
-    layers = tuple(
-        LayerPlan(layer=name, shares=each, whole=0.5, divided=0.25, moved=1)
-        for name, each in shares.items()
-    )
-    return lambda *_, rest, baseline_seconds, **__: SplitPlan(
-        layers=layers, rest=rest, baseline_seconds=baseline_seconds
-    )
-
-
 NAMES = ("left", "middle", "right")
 
 

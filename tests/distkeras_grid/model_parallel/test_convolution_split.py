@@ -98,7 +98,7 @@ def test_if_dividing_does_not_pay_the_model_is_trained_as_it_is(frame, rows):
 def test_what_cannot_be_divided_is_refused_before_any_work(frame):
     import keras
 
-    with pytest.raises(ConfigurationError, match="'third' cannot be divided: SeparableConv2D"):
+    with pytest.raises(ConfigurationError, match=r"'third' cannot be divided: .*no Conv2D"):
         trainer(layers=["third"]).train(frame)
     with pytest.raises(ConfigurationError, match="no convolution of this name"):
         trainer(layers=["fourth"]).train(frame)

@@ -10,11 +10,11 @@ import pytest
 
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.model_parallel import devices as devices_module
-from distkeras_grid.model_parallel.arithmetic import UnitRange
+from distkeras_grid.model_parallel.arithmetic import PartialConvolution
 from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 from distkeras_grid.model_parallel.engine import DividedEngine
 from distkeras_grid.rows import RowBlock, aligned_empty
-from tests.distkeras_grid.model_parallel.helpers import devices_of, planning
+from tests.distkeras_grid.model_parallel.helpers import devices_of, plan_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -43,7 +43,7 @@ def block_of(steps):
     return RowBlock((x,), (random.random((steps, BATCH, 2), np.float32),))
 
 
-class SlowPart(UnitRange):
+class SlowPart(PartialConvolution):
     """A convolution outside of Keras' graph, which takes less."""
 
     def output(self):
@@ -54,11 +54,11 @@ class SlowPart(UnitRange):
 @contextmanager
 def divided(monkeypatch, which, steps):
     """An engine, its devices, and the plans that it told."""
-    monkeypatch.setattr(devices_module, "plan_layers", planning(a=(2, 4), b=(1, 3)))
-    monkeypatch.setattr(devices_module, "UnitRange", SlowPart)
+    monkeypatch.setattr(devices_module, "PartialConvolution", SlowPart)
     model, told = network(), []
     layers = list(find_convolutions(model).layers.values())
     with devices_of([described for _, described in layers], 2, BATCH, which) as devices:
+        devices.apply_plan(plan_of(a=(2, 4), b=(1, 3)))
         shape = {"block_shape": (steps, BATCH)}
         yield DividedEngine(model, layers, devices, told.append, **shape), devices, told
 
@@ -76,8 +76,9 @@ def test_a_model_that_is_faster_as_it_is_is_trained_as_it_is(monkeypatch, steps)
         seconds = engine.warm_up(block)
         assert [plan.shares for plan in told] == [{}]
         # Both convolutions are Keras' own.
-        assert told[0].whole == told[0].divided == pytest.approx(seconds / steps)
-        assert told[0].whole < 2 * SLOW_SECONDS
+        whole, slow = told[0].batch
+        assert whole == pytest.approx(seconds / steps)
+        assert whole < 2 * SLOW_SECONDS < slow
         moved = devices.group.moved
         assert trained(engine, block).tobytes() == trained(plain, block).tobytes()
         assert devices.group.moved == moved
@@ -88,7 +89,7 @@ def test_a_model_that_is_faster_as_it_is_is_divided_if_its_layers_are_named(monk
     with divided(monkeypatch, ("a", "b"), 2) as (engine, devices, told):
         engine.warm_up(block)
         assert set(told[0].shares) == {"a", "b"}
-        assert told[0].whole < 2 * SLOW_SECONDS < told[0].divided
+        assert told[0].batch[0] < 2 * SLOW_SECONDS < told[0].batch[1]
         moved = devices.group.moved
         expected = trained(plain, block)
         assert np.abs(trained(engine, block) - expected).max() < 1e-5 * np.abs(expected).max()

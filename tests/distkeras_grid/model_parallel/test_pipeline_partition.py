@@ -46,7 +46,7 @@ def row(*layers, shape=(5,), **given):
 
 
 def test_a_graph_is_cut_where_a_single_tensor_leads_on():
-    assert [cut.name for cut in find_cuts(residual())] == ["stem", "add0", "add1", "pool"]
+    assert list(find_cuts(residual())) == ["stem", "add0", "add1", "pool"]
 
 
 def test_a_graph_that_has_a_way_around_everything_is_cut_nowhere():
@@ -56,7 +56,7 @@ def test_a_graph_that_has_a_way_around_everything_is_cut_nowhere():
     h = keras.layers.Dense(4)(given)
     h = keras.layers.Dense(4)(h)
     model = keras.Model(given, keras.layers.Add()([given, h]))
-    assert find_cuts(model) == []
+    assert find_cuts(model) == {}
 
 
 def test_no_cut_is_between_two_uses_of_the_same_weights():
@@ -68,16 +68,29 @@ def test_no_cut_is_between_two_uses_of_the_same_weights():
     h = keras.layers.Dense(4, name="between")(twice(h))
     h = keras.layers.Dense(4, name="after")(twice(h))
     model = keras.Model(given, keras.layers.Dense(2, name="out")(h))
-    assert [cut.name for cut in find_cuts(model)] == ["one", "after"]
+    assert list(find_cuts(model)) == ["one", "after"]
+
+
+@pytest.mark.parametrize("names", [["none"], ["add1", "stem"], ["stem", "stem"], ["out"]])
+def test_cuts_where_none_is_possible_are_refused_with_those_that_are(names):
+    with pytest.raises(ConfigurationError, match="stem, add0, add1, pool"):
+        stages_of(residual(), names)
+
+
+def test_a_stage_without_anything_to_train_is_refused():
+    import keras
+
+    model = row(keras.layers.Dense(4, trainable=False, name="one"), keras.layers.Dense(3))
+    with pytest.raises(ConfigurationError, match=r"stage 0 .*one"):
+        stages_of(model, ["one"])
 
 
 def test_stages_one_after_the_other_are_the_model_also_from_their_archives():
     model = model_from_bytes(model_to_bytes(residual()))
-    cuts = find_cuts(model)
     x = np.random.default_rng(0).random((3, 6, 6, 2), np.float32)
     expected = np.asarray(model(x))
     stages = [
-        model_from_bytes(model_to_bytes(stage)) for stage in stages_of(model, [cuts[0], cuts[2]])
+        model_from_bytes(model_to_bytes(stage)) for stage in stages_of(model, ["stem", "add1"])
     ]
     for stage in stages:
         x = stage(x)
@@ -86,7 +99,7 @@ def test_stages_one_after_the_other_are_the_model_also_from_their_archives():
 
 def test_each_weight_has_one_place_and_goes_there_and_back():
     model = residual()
-    stages = stages_of(model, find_cuts(model)[1:3])
+    stages = stages_of(model, ["add0", "add1"])
     slices = [places(model, stage) for stage in stages]
     vector = get_flat_weights(model)
     back = np.full_like(vector, np.nan)
@@ -289,14 +302,7 @@ def test_pieces_are_measured_and_the_model_stays_as_it_is():
     pieces = measure_pieces(model, find_cuts(model), rows=8)
     assert [piece.name for piece in pieces] == ["one", "drop", "two"]
     assert [piece.trains for piece in pieces] == [True, False, True]
-    # Weights, two sets of gradients, and the two moments of Adam.
-    assert pieces[0].state_bytes == 4 * 5 * (32 * 64 + 64)
-    assert pieces[0].weights == 4 * (32 * 64 + 64)
     assert pieces[0].sent == 4 * 8 * 64
-    # The backward pass of relu needs its output, and that of a kernel without activation nothing
-    # but its input.
-    assert pieces[0].activation_bytes >= 4 * 8 * 64
-    assert pieces[2].activation_bytes < 4 * 8 * 64
     assert all(piece.forward > 0 and piece.backward > 0 for piece in pieces)
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)

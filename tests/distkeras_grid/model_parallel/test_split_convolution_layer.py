@@ -7,68 +7,26 @@ import time
 import numpy as np
 import pytest
 
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel import devices as devices_module
-from distkeras_grid.model_parallel.arithmetic import UnitRange
+from distkeras_grid.model_parallel.arithmetic import PartialConvolution
 from distkeras_grid.model_parallel.convolution_finder import find_convolutions
-from distkeras_grid.model_parallel.device_group import DeviceGroup
-from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.split_convolution_layer import install
-from tests.distkeras_grid.model_parallel.helpers import PATIENT, devices_of, plan_of, planning
+from tests.distkeras_grid.model_parallel.helpers import devices_of, plan_of
 
 pytestmark = pytest.mark.tensorflow
 
-#: Of each case the layer, its input without the batch, and the shares of three devices.
+#: Of each case the options of the layer, and its channels on three devices.
 CASES = {
-    "plain": (("Conv2D", 20, 3), (9, 8, 5), (3, 7, 10)),
-    "same, strides": (
-        ("Conv2D", 20, 5, dict(strides=(2, 3), padding="same")),
-        (9, 8, 5),
-        (3, 7, 10),
-    ),
-    "valid, strides": (
-        ("Conv2D", 6, (3, 2), dict(strides=2, use_bias=False)),
-        (9, 8, 5),
-        (1, 2, 3),
-    ),
-    "dilation": (("Conv2D", 6, 3, dict(dilation_rate=2, padding="same")), (9, 8, 5), (1, 2, 3)),
-    "groups": (("Conv2D", 12, 3, dict(groups=4, padding="same")), (6, 6, 8), (1, 2, 1)),
-    "groups, strides": (("Conv2D", 12, 3, dict(groups=4, strides=2)), (7, 6, 8), (2, 0, 2)),
-    "groups, dilation": (("Conv2D", 8, 3, dict(groups=2, dilation_rate=2)), (7, 8, 4), (1, 1, 0)),
-    "depthwise": (("DepthwiseConv2D", None, 3, dict(depth_multiplier=2)), (6, 6, 7), (1, 4, 2)),
-    "depthwise, strides": (
-        ("DepthwiseConv2D", None, 3, dict(strides=2, padding="same")),
-        (6, 7, 7),
-        (3, 0, 4),
-    ),
-    "depthwise, dilation": (
-        ("DepthwiseConv2D", None, 3, dict(dilation_rate=2)),
-        (8, 7, 4),
-        (1, 2, 1),
-    ),
-    "1 dimension": (("Conv1D", 6, 3, dict(strides=2, padding="same")), (9, 4), (1, 2, 3)),
-    "causal": (("Conv1D", 6, 3, dict(padding="causal")), (9, 4), (1, 2, 3)),
-    "causal, dilation": (
-        ("Conv1D", 6, 3, dict(padding="causal", dilation_rate=2)),
-        (9, 4),
-        (2, 2, 2),
-    ),
-    "depthwise, 1 dimension": (("DepthwiseConv1D", None, 3, {}), (9, 4), (1, 2, 1)),
-    "3 dimensions": (("Conv3D", 6, 3, dict(padding="same", strides=2)), (5, 6, 4, 3), (1, 2, 3)),
-    "activation": (("Conv2D", 6, 3, dict(activation="relu")), (6, 6, 3), (2, 2, 2)),
-    "master alone": (("Conv2D", 6, 3), (6, 6, 3), (6, 0, 0)),
-    "master without": (("Conv2D", 6, 3), (6, 6, 3), (0, 2, 4)),
-    "master without, groups": (("Conv2D", 8, 3, dict(groups=4)), (6, 6, 4), (0, 1, 3)),
+    "plain": (dict(kernel_size=3), (3, 7, 10)),
+    "same, strides": (dict(kernel_size=5, strides=(2, 3), padding="same"), (3, 7, 10)),
+    "valid, strides": (dict(kernel_size=(3, 2), strides=2, use_bias=False), (1, 2, 3)),
+    "activation": (dict(kernel_size=3, activation="relu"), (2, 2, 2)),
+    "master alone": (dict(kernel_size=3), (6, 0, 0)),
+    "master without": (dict(kernel_size=3), (0, 2, 4)),
 }
-
-
-def build(kind, filters, kernel, options=None):
-    import keras
-
-    sizes = {} if filters is None else {"filters": filters}
-    return getattr(keras.layers, kind)(
-        **sizes, kernel_size=kernel, bias_initializer="normal", name="c", **(options or {})
-    )
+SHAPE = (9, 8, 5)
 
 
 def gradients(model, x):
@@ -99,8 +57,8 @@ def apart(one, other):
     return np.abs(one - other).max() / np.abs(one).max()
 
 
-#: The others of CASES are kernels of TensorFlow that the first ones use, too.
-SOON = {"same, strides", "groups", "depthwise, strides", "causal, dilation", "master without"}
+#: The others of CASES are kernels of TensorFlow that these use, too.
+SOON = {"same, strides", "master without"}
 
 
 @pytest.mark.parametrize(
@@ -109,13 +67,14 @@ SOON = {"same, strides", "groups", "depthwise, strides", "causal, dilation", "ma
 def test_output_and_gradients_are_those_of_the_whole_layer(case):
     import keras
 
-    described, shape, shares = CASES[case]
+    options, shares = CASES[case]
     keras.utils.set_random_seed(1)
     # A layer before it, so that the gradient of its input is needed. The gradient of a bias there
     # would be a sum over all positions, whose terms cancel each other.
-    before = keras.layers.Dense(shape[-1], use_bias=False)
-    model = keras.Sequential([keras.Input(shape), before, build(*described)])
-    x = np.random.default_rng(1).standard_normal((4, *shape), np.float32)
+    before = keras.layers.Dense(SHAPE[-1], use_bias=False)
+    layer = keras.layers.Conv2D(sum(shares), **options, bias_initializer="normal", name="c")
+    model = keras.Sequential([keras.Input(SHAPE), before, layer])
+    x = np.random.default_rng(1).standard_normal((4, *SHAPE), np.float32)
     expected = gradients(model, x)
     found = find_convolutions(model)
     layers = [convolution for _, convolution in found.layers.values()]
@@ -140,12 +99,11 @@ def network():
     inputs = keras.Input((12, 12, 3))
     x = keras.layers.Conv2D(10, 3, padding="same", activation="relu", name="a")(inputs)
     x = keras.layers.MaxPooling2D()(x)
-    shared = keras.layers.Conv2D(10, 3, padding="same", use_bias=False, name="shared")
-    # Called twice in each pass, around a sum: the gradients of both calls add up.
-    x = keras.layers.Add()([x, shared(shared(x))])
+    side = keras.layers.Conv2D(10, 3, padding="same", use_bias=False, name="side")(x)
+    x = keras.layers.Add()([x, side])
     x = keras.layers.BatchNormalization()(x)
     x = keras.layers.Dropout(0.3, seed=3)(x)
-    x = keras.layers.Conv2D(8, 3, strides=2, groups=2, kernel_regularizer="l2", name="b")(x)
+    x = keras.layers.Conv2D(8, 3, strides=2, kernel_regularizer="l2", name="b")(x)
     outputs = keras.layers.Dense(4)(keras.layers.Flatten()(x))
     model = keras.Model(inputs, outputs)
     model.compile(
@@ -156,7 +114,7 @@ def network():
     return model
 
 
-SHARES = {"a": (5, 3, 2), "shared": (2, 0, 8), "b": (1, 1, 0)}
+SHARES = {"a": (5, 3, 2), "side": (2, 0, 8), "b": (5, 3, 0)}
 
 
 def fitted(model):
@@ -168,7 +126,7 @@ def fitted(model):
 
 @pytest.mark.full
 def test_a_training_gives_the_weights_and_the_accuracy_of_the_whole_model():
-    """V4, with shared layers, normalization, dropout, momentum, clipping and regularization."""
+    """V4, with a way around, normalization, dropout, momentum, clipping and regularization."""
     accuracy, weights = fitted(network())
     model = network()
     found = find_convolutions(model)
@@ -235,55 +193,40 @@ def test_a_divided_training_is_as_far_from_that_in_float64_as_a_whole_one(optimi
 ALONE = 0.05
 
 
-def small_layer():
-    return Convolution(
+def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeypatch):
+    """While all layers are whole, the others wait: that pace says what a whole layer takes."""
+
+    class Alone(PartialConvolution):
+        def __init__(self, layer, x, kernel):
+            super().__init__(layer, x, kernel)
+            time.sleep(ALONE if kernel.shape[-1] == layer.channels else 0.0)
+
+    layer = Convolution(
         name="c",
-        kind="convolution",
         input_shape=(8, 8, 4),
         kernel_size=(3, 3),
         channels=12,
         strides=(1, 1),
-        dilation=(1, 1),
         padding="same",
     )
-
-
-def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeypatch):
-    """While all layers are whole, the others wait: that pace says what a whole layer takes."""
-
-    class Alone(UnitRange):
-        def __init__(self, layer, x, kernel):
-            super().__init__(layer, x, kernel)
-            time.sleep(ALONE if kernel.shape[-1] == layer.units else 0.0)
-
-    layer = small_layer()
-    monkeypatch.setattr(devices_module, "UnitRange", Alone)
+    monkeypatch.setattr(devices_module, "PartialConvolution", Alone)
     with devices_of([layer], 2) as devices:
-        # Known before the first batch: in a window of one batch, few are made with whole layers.
-        measured = devices.measure()
-        assert measured.layers[0].whole > ALONE
-        devices.disable_splitting()
-        after = devices.divide_again(baseline_seconds=3.0, through=2.0)
-        assert after.layers == measured.layers
-        assert after.whole == 3.0
-        rest = 2.0 - after.layers[0].whole
-        assert after.divided == pytest.approx(rest + after.layers[0].divided)
+        (planned,) = devices.measure().layers
+    assert planned.whole > ALONE > planned.divided
 
 
-@pytest.mark.parametrize(
-    ("which", "baseline_seconds", "divides"),
-    [("auto", 0.4, True), ("auto", 0.3, False), ("all", 0.3, True), (("c",), 0.3, True)],
-)
-def test_layers_are_divided_only_if_that_is_faster_than_the_model_as_it_is(
-    monkeypatch, which, baseline_seconds, divides
-):
-    """Predicted are 0.25 s for the layer, and 0.1 s beside it."""
-    planned = planning(c=(4, 8))
-    monkeypatch.setattr(devices_module, "plan_layers", planned)
-    devices = Devices([small_layer()], DeviceGroup(2, PATIENT), 8, which)
-    devices.apply_plan(planned(rest=0.0, baseline_seconds=None))
-    devices.disable_splitting()
-    plan = devices.divide_again(baseline_seconds, through=0.6)
-    assert (plan.whole, bool(plan.shares)) == (baseline_seconds, divides)
-    assert plan.divided == pytest.approx(0.35 if divides else baseline_seconds)
-    assert devices.plan == plan
+def test_a_second_call_of_a_layer_before_its_gradient_is_an_error():
+    """Only the newest pass of a layer is open: no gradient is that of another call."""
+    import keras
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(4, 3, name="c")])
+    found = list(find_convolutions(model).layers.values())
+    with devices_of([described for _, described in found], 2) as devices:
+        install(found, devices)
+        devices.apply_plan(plan_of(c=(2, 2)))
+        x = tf.ones((2, *SHAPE))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x) + model(2 * x))
+        with pytest.raises(ConfigurationError, match="called several times"):
+            tape.gradient(loss, model.trainable_variables[0].value)

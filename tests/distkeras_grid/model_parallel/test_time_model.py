@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.time_model import (
     LayerPlan,
+    LayerTimes,
     NetworkLink,
     SplitPlan,
     UnitTime,
@@ -26,12 +26,10 @@ ETHERNET = NetworkLink(bandwidth=125e6)
 def layer(name="c", inputs=500, channels=1500, size=16):
     return Convolution(
         name=name,
-        kind="convolution",
         input_shape=(size, size, inputs),
         kernel_size=(5, 5),
         channels=channels,
         strides=(1, 1),
-        dilation=(1, 1),
         padding="same",
         input_gradient=inputs > 3,
     )
@@ -39,8 +37,18 @@ def layer(name="c", inputs=500, channels=1500, size=16):
 
 def pace(layer, batch, flops):
     """A device that makes so many floating-point operations a second, twice of them backward."""
-    operations = 2 * layer.multiplications(batch, 1)
+    operations = operations_of(layer, batch)
     return UnitTime(forward=operations / flops, backward=2 * operations / flops)
+
+
+def operations_of(layer, batch):
+    """The floating-point operations of the forward pass of a channel."""
+    height, width, _ = layer.output_shape
+    return 2 * batch * height * width * math.prod(layer.kernel_shape(1))
+
+
+def times(*paces, **others):
+    return LayerTimes(paces=paces, **others)
 
 
 def test_a_request_and_its_answer_take_two_ways_and_their_bytes():
@@ -50,7 +58,7 @@ def test_a_request_and_its_answer_take_two_ways_and_their_bytes():
 
 def test_equal_devices_and_a_free_link_divide_the_time():
     c = layer()
-    plan = plan_layer(c, 64, [pace(c, 64, 1e10)] * 4, FREE)
+    plan = plan_layer(c, 64, times(*[pace(c, 64, 1e10)] * 4), FREE)
     assert plan.shares == (375,) * 4
     assert plan.whole / plan.divided == pytest.approx(4)
 
@@ -58,17 +66,17 @@ def test_equal_devices_and_a_free_link_divide_the_time():
 def test_a_layer_of_three_input_channels_never_pays_on_ethernet():
     """Its break-even is at 4.7 GFLOP/s without the broadcast of the input; cores make more."""
     first = layer(inputs=3, channels=500, size=32)
-    plan = plan_layer(first, 64, [pace(first, 64, 2e10)] * 4, ETHERNET)
+    plan = plan_layer(first, 64, times(*[pace(first, 64, 2e10)] * 4), ETHERNET)
     assert not plan.is_divided
     assert plan.divided == pytest.approx(plan.whole)
 
 
 def test_a_layer_of_many_input_channels_pays_for_cpus_and_not_for_gpus():
     c = layer()
-    cpus = plan_layer(c, 64, [pace(c, 64, 5e10)] * 4, ETHERNET)
+    cpus = plan_layer(c, 64, times(*[pace(c, 64, 5e10)] * 4), ETHERNET)
     assert cpus.is_divided
     assert cpus.whole / cpus.divided > 1.5
-    assert not plan_layer(c, 64, [pace(c, 64, 1e13)] * 4, ETHERNET).is_divided
+    assert not plan_layer(c, 64, times(*[pace(c, 64, 1e13)] * 4), ETHERNET).is_divided
 
 
 def test_the_bytes_are_those_of_the_equation():
@@ -83,11 +91,11 @@ def test_the_bytes_are_those_of_the_equation():
 def test_shares_follow_the_speeds_and_a_device_that_costs_more_than_it_gives_gets_none():
     c = layer(channels=100)
     fast, slow = pace(c, 64, 3e10), pace(c, 64, 1e10)
-    assert plan_layer(c, 64, [slow, fast], FREE).shares == (25, 75)
+    assert plan_layer(c, 64, times(slow, fast), FREE).shares == (25, 75)
     # The slow one would take 1/61 of the layer, and the link needs longer for its input.
-    paces = [fast, fast, pace(c, 64, 1e9)]
-    assert plan_layer(c, 64, paces, NetworkLink(bandwidth=5e8)).shares == (50, 50, 0)
-    assert plan_layer(c, 64, paces, NetworkLink(bandwidth=5e8), always=True).shares[2] > 0
+    measured, link = times(fast, fast, pace(c, 64, 1e9)), NetworkLink(bandwidth=5e8)
+    assert plan_layer(c, 64, measured, link).shares == (50, 50, 0)
+    assert plan_layer(c, 64, measured, link, always=True).shares[2] > 0
 
 
 def test_the_choice_is_the_best_of_its_options():
@@ -96,7 +104,8 @@ def test_the_choice_is_the_best_of_its_options():
         c = layer(inputs=int(generator.integers(1, 300)), channels=int(generator.integers(1, 300)))
         paces = [pace(c, 16, 10 ** generator.uniform(9, 12)) for _ in range(4)]
         link = NetworkLink(bandwidth=10 ** generator.uniform(7, 10), latency=1e-4)
-        chosen, everyone = (plan_layer(c, 16, paces, link, always=a) for a in (False, True))
+        measured = times(*paces)
+        chosen, everyone = (plan_layer(c, 16, measured, link, always=a) for a in (False, True))
         assert chosen.divided <= min(chosen.whole, everyone.divided) * (1 + 1e-12)
         for plan in (chosen, everyone):
             if plan.is_divided:
@@ -107,72 +116,64 @@ def test_the_choice_is_the_best_of_its_options():
 def test_an_overhead_counts_for_divided_layers_only():
     c = layer()
     paces = [pace(c, 64, 1e10)] * 2
-    plain = plan_layer(c, 64, paces, FREE)
+    plain = plan_layer(c, 64, times(*paces), FREE)
     half = plain.whole / 2
-    slightly = plan_layer(c, 64, paces, FREE, overhead=0.5 * half)
+    slightly = plan_layer(c, 64, times(*paces, overhead=0.5 * half), FREE)
     assert slightly.divided == pytest.approx(1.5 * half)
     assert slightly.shares == plain.shares
-    much = plan_layer(c, 64, paces, FREE, overhead=1.5 * half)
+    much = plan_layer(c, 64, times(*paces, overhead=1.5 * half), FREE)
     assert not much.is_divided
     assert much.divided == pytest.approx(much.whole)
-    plan = plan_layers([c], 64, {"c": paces}, FREE, overheads={"c": 1.5 * half})
-    assert plan.shares == {}
+
+
+def test_a_whole_layer_takes_what_the_master_takes_while_the_others_wait():
+    c = layer()
+    a, faster = pace(c, 64, 1e10), pace(c, 64, 3e10)
+    plan = plan_layer(c, 64, times(a, a, alone=faster), FREE)
+    assert not plan.is_divided
+    assert plan.whole == pytest.approx(1500 * faster.both)
 
 
 def test_a_device_without_a_measured_pace_gets_nothing():
     c = layer()
     a = pace(c, 64, 1e10)
-    assert plan_layer(c, 64, [a, None, a], FREE).shares == (750, 0, 750)
+    assert plan_layer(c, 64, times(a, None, a), FREE).shares == (750, 0, 750)
 
 
 def test_named_layers_are_divided_in_any_case_and_others_stay_whole():
     layers = [layer("a", 3, 500, 32), layer("b")]
-    paces = {c.name: [pace(c, 64, 1e13)] * 2 for c in layers}
-    assert plan_layers(layers, 64, paces, ETHERNET).shares == {}
-    assert plan_layers(layers, 64, paces, ETHERNET, which="all").shares == {
+    measured = {c.name: times(*[pace(c, 64, 1e13)] * 2) for c in layers}
+    assert plan_layers(layers, 64, measured, ETHERNET).shares == {}
+    assert plan_layers(layers, 64, measured, ETHERNET, which="all").shares == {
         "a": (250, 250),
         "b": (750, 750),
     }
-    named = plan_layers(layers, 64, paces, ETHERNET, which=("b",))
+    named = plan_layers(layers, 64, measured, ETHERNET, which=("b",))
     assert named.shares == {"b": (750, 750)}
     assert [len(each.shares) for each in named.layers] == [2, 2]
-    assert "does not pay" in named.verdict()
 
 
-def test_the_time_of_a_batch_is_that_of_the_layers_and_the_rest():
-    parts = (
-        LayerPlan(layer="a", shares=(4, 0), whole=0.5, divided=0.5, moved=0),
-        LayerPlan(layer="b", shares=(2, 2), whole=1.0, divided=0.6, moved=10),
-    )
-    plan = SplitPlan(layers=parts, rest=0.25)
-    assert (plan.whole, plan.divided) == (1.75, 1.35)
-    assert plan.shares == {"b": (2, 2)}
-    assert "Dividing pays" in plan.table()[-1]
-
-
-def test_a_plan_is_compared_with_the_measured_time_of_the_model_as_it_is():
+@pytest.mark.parametrize(
+    ("which", "divided", "divides", "says"),
+    [
+        ("auto", 0.3, True, "pays: 0.300 s a batch instead of 0.400 s"),
+        ("auto", 0.4, False, "does not pay: 0.400 s.*All stay whole"),
+        ("all", 0.5, True, "does not pay: 0.500 s.*because the layers were named"),
+        (("a",), 0.5, True, "does not pay"),
+    ],
+)
+def test_layers_are_divided_only_if_a_batch_is_faster_or_if_they_are_named(
+    which, divided, divides, says
+):
     part = LayerPlan(layer="a", shares=(2, 2), whole=1.0, divided=0.6, moved=10)
-    plan = SplitPlan(layers=(part,), rest=0.25, baseline_seconds=1.5)
-    assert (plan.whole, plan.divided, plan.pays) == (1.5, 0.85, True)
-    # Keras' graph may be faster than its layers one by one.
-    faster = SplitPlan(layers=(part,), rest=0.25, baseline_seconds=0.8)
-    assert (faster.whole, faster.divided, faster.pays) == (0.8, 0.85, False)
-    assert "does not pay" in faster.verdict()
-    whole = faster.all_whole()
-    assert (whole.shares, whole.whole, whole.divided) == ({}, 0.8, 0.8)
-    assert whole.layers[0].shares == (4, 0)
-    assert "does not pay" in whole.table()[-1]
-
-
-@pytest.mark.parametrize("wrong", [{"forward": 0.0}, {"backward": math.nan}, {"forward": math.inf}])
-def test_a_pace_that_is_none_is_refused(wrong):
-    with pytest.raises(ConfigurationError):
-        UnitTime(**{"forward": 1.0, "backward": 1.0, **wrong})
-
-
-def test_a_link_without_bandwidth_is_refused():
-    with pytest.raises(ConfigurationError):
-        NetworkLink(bandwidth=0.0)
+    plan = SplitPlan(layers=(part,)).decided(which, whole=0.4, divided=divided)
+    assert plan.shares == ({"a": (2, 2)} if divides else {})
+    assert plan.batch == (0.4, divided)
+    assert re.search(says, plan.verdict())
+    if not divides:
+        assert plan.layers[0] == LayerPlan(
+            layer="a", shares=(4, 0), whole=1.0, divided=1.0, moved=0
+        )
 
 
 def test_the_table_of_the_guide_is_what_the_time_model_says(project):
@@ -185,13 +186,13 @@ def test_the_table_of_the_guide_is_what_the_time_model_says(project):
         first, second = map(int, kernels.split(":"))
         layers = layer("first", 3, first, 32), layer("second", first, second, 16)
         # Of the first layer's input no gradient is computed.
-        operations = [2 * each.multiplications(128, 1) for each in layers]
-        paces = {
-            "first": [UnitTime(operations[0] / 25e9, operations[0] / 25e9)] * 4,
-            "second": [pace(layers[1], 128, 50e9)] * 4,
+        seconds = operations_of(layers[0], 128) / 25e9
+        measured = {
+            "first": times(*[UnitTime(forward=seconds, backward=seconds)] * 4),
+            "second": times(*[pace(layers[1], 128, 50e9)] * 4),
         }
-        outputs = 128 * (32 * 32 * first + 16 * 16 * second)
+        rest = 1e-9 * 128 * (32 * 32 * first + 16 * 16 * second)
         for network, figure in zip(head, figures, strict=True):
             link = NetworkLink(bandwidth=float(network.split()[0]) * 125e6, latency=1e-4)
-            plan = plan_layers(layers, 128, paces, link, rest=1e-9 * outputs)
-            assert figure == f"{plan.whole / plan.divided:.2f}"
+            plan = plan_layers(layers, 128, measured, link)
+            assert figure == f"{(rest + plan.whole) / (rest + plan.divided):.2f}"

@@ -23,7 +23,6 @@ from distkeras_grid.model_parallel.job import (
     join,
     listening,
 )
-from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.model_parallel.wire import MAGIC, ArrayChannel, HandshakeListener, connect
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.encryption import FrameCipher
@@ -198,7 +197,6 @@ def test_a_device_of_an_earlier_attempt_is_refused():
 
 def test_each_device_gets_its_own_part_and_only_the_master_reports():
     reports = []
-    timed = TimedPass(stage=0, micro_batch=1, backward=False, started=0.5, seconds=0.25)
 
     def driver(number):
         return DriverCaller(plan_of(door.address), number)
@@ -206,7 +204,7 @@ def test_each_device_gets_its_own_part_and_only_the_master_reports():
     parts = (b"the last stage", b"the first", b"the second")
     with DriverEndpoint(PLACE, "run", KEY, lambda **report: reports.append(report), parts) as door:
         assert [driver(number).part() for number in range(3)] == list(parts)
-        driver(0).report(["a line"], {"c": (3, 4)}, [timed])
+        driver(0).report(["a line"], {"c": (3, 4)})
         driver(1).report(["not from the master"])
         with pytest.raises(RemoteProtocolError):
             driver(3).part()
@@ -214,4 +212,4 @@ def test_each_device_gets_its_own_part_and_only_the_master_reports():
     # The training does not depend on it.
     gone.report(["another line"])
     (report,) = reports
-    assert report == {"lines": ["a line"], "shares": {"c": [3, 4]}, "passes": [timed.to_json()]}
+    assert report == {"lines": ["a line"], "shares": {"c": [3, 4]}}

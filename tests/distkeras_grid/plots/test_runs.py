@@ -8,9 +8,7 @@ from PIL import Image
 from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.history import History
-from distkeras_grid.model_parallel.schedule import one_forward_one_backward
 from distkeras_grid.records import EpochEnded, WindowRecord
-from tests.distkeras_grid.model_parallel.timetable import timetable
 
 
 def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> History:
@@ -79,7 +77,6 @@ def hidden_ticks(figure) -> list:
     "draw",
     [
         plots.timeline,
-        lambda history: plots.stage_timeline(with_passes(history)),
         lambda history: plots.curves({f"run {i}": history for i in range(20)}, metric="loss"),
     ],
 )
@@ -144,37 +141,6 @@ def test_curves_refuse_what_they_cannot_draw():
 def test_a_history_without_windows_is_an_error():
     with pytest.raises(EmptyDataError, match="no windows"):
         plots.timeline(History())
-
-
-def with_passes(history, stages=3, micro_batches=4):
-    """A run of `PlacedLayers`, whose stages are equally fast."""
-    schedule = one_forward_one_backward(stages, micro_batches)
-    passes = timetable(schedule, [1.0] * stages, [2.0] * stages)
-    history.params["passes"] = [
-        {**each.to_json(), "started": 500 + each.started} for each in passes
-    ]
-    return history
-
-
-def test_the_timeline_of_stages_has_a_bar_a_pass_and_tells_the_bubble():
-    figure = plots.stage_timeline(with_passes(make_history()))
-    axes = figure.axes[0]
-    assert [len(collection.get_paths()) for collection in axes.collections] == [8, 8, 8]
-    # The last stage begins after two passes of one second before it.
-    first = axes.collections[2].get_paths()[0].vertices[:, 0]
-    assert (first.min(), first.max()) == (pytest.approx(2.0), pytest.approx(3.0))
-    assert "33 %" in axes.get_title()
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "stage 0",
-        "stage 1",
-        "stage 2",
-    ]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["forward", "backward"]
-
-
-def test_a_run_without_stages_has_no_timeline_of_them():
-    with pytest.raises(EmptyDataError, match="PlacedLayers"):
-        plots.stage_timeline(make_history())
 
 
 def test_the_timeline_has_a_bar_a_window():
