@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
     StartTimeoutError,
     WorkerFailedError,
 )
-from distkeras_grid.model_parallel.rpc import Answer, Array, Device
+from distkeras_grid.model_parallel.rpc import Answer, Array, Device, LocalDevice, Module
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.weights import Vector
@@ -39,7 +39,8 @@ class DeviceGroup:
         self.count = count
         self._limits = limits
         self._changed = threading.Condition()
-        self._devices: dict[int, Device] = {}
+        self._devices: dict[int, Device | LocalDevice] = {}
+        self._first = 1
         self._trains = False
         self._moved = 0
         self.lost: str | None = None
@@ -63,6 +64,15 @@ class DeviceGroup:
     def others(self) -> range:
         """Numbers of the devices, without the master's."""
         return range(1, self.count)
+
+    @property
+    def parts(self) -> range:
+        """Numbers of the devices, with the master's if it has a module itself; see `host`."""
+        return range(self._first, self.count)
+
+    def host(self, module: Module) -> None:
+        """Let the master's process compute for itself, too, as number 0."""
+        self._devices[0], self._first = LocalDevice(module), 0
 
     @property
     def moved(self) -> int:
@@ -108,11 +118,11 @@ class DeviceGroup:
     def each(
         self, method: str, arrays: Sequence[NDArray[Any]] | None = None, **values: Any
     ) -> list[list[Any]]:
-        """Call a method of all devices, each with its array; return the arrays of each answer."""
+        """Call a method of all modules, each with its array; return the arrays of each answer."""
+        own = [()] * len(self.parts) if arrays is None else [(array,) for array in arrays]
         futures = []
-        for number in self.others:
-            own = () if arrays is None else (arrays[number - 1],)
-            futures += self.call(number, method, *own, **values)
+        for number, each in zip(self.parts, own, strict=True):
+            futures += self.call(number, method, *each, **values)
         return [self.result(future)[1] for future in futures]
 
     def result(self, future: Future[Answer]) -> Answer:
@@ -128,8 +138,9 @@ class DeviceGroup:
         """Drop the devices that owe an answer, and return the error that names them."""
         limit = "round_timeout" if self._trains else "start_timeout"
         why = f"no answer for {self.seconds:g} s ({limit})"
-        for device in [each for each in self._devices.values() if each.waits]:
-            device.drop(why)
+        for device in list(self._devices.values()):
+            if isinstance(device, Device) and device.waits:
+                device.drop(why)
         return self._ended(TimeoutError(why))
 
     @contextmanager

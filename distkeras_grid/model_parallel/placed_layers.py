@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.base import ModelParallelTrainer
 from distkeras_grid.model_parallel.cuts import Placement, choose_cuts
-from distkeras_grid.model_parallel.device_group import places
 from distkeras_grid.model_parallel.job import run_group
+from distkeras_grid.model_parallel.parts_engine import FullModelLayout
 from distkeras_grid.model_parallel.pipeline_partition import (
     check_stageable,
     find_cuts,
     stages_of,
 )
-from distkeras_grid.model_parallel.placed_engine import FullModelLayout
 from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 from distkeras_grid.model_parallel.tasks import placed_engine, stage_module
 from distkeras_grid.model_parallel.towers import check_separable
@@ -98,11 +97,7 @@ class PlacedLayers(ModelParallelTrainer):
         """Run all stages to the end; see `Trainer.execute`."""
         import keras
 
-        from distkeras_grid.engine.keras_model import (
-            model_from_bytes,
-            model_to_bytes,
-            weight_layout,
-        )
+        from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 
         compiled = prepared.data.compiled
         resumed = prepared.resumed
@@ -128,9 +123,7 @@ class PlacedLayers(ModelParallelTrainer):
         stages = stages_of(model, cuts)
         with keras.saving.custom_object_scope(dict(compiled.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
-        whole = FullModelLayout(
-            weight_layout(model), tuple(places(model, stage) for stage in stages)
-        )
+        whole = FullModelLayout.of(model, stages)
         optimizer = keras.optimizers.serialize(compiled.model.optimizer)
         *others, last = map(model_to_bytes, stages)
 

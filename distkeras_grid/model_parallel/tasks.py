@@ -13,7 +13,7 @@ from distkeras_grid.model_parallel.time_model import Layers, SplitPlan
 from distkeras_grid.worker.task import WorkerPlan, engine_options
 
 if TYPE_CHECKING:
-    from distkeras_grid.model_parallel.placed_engine import FullModelLayout
+    from distkeras_grid.model_parallel.parts_engine import FullModelLayout
 
 
 def _compiled(worker: WorkerPlan, archive: bytes = b"") -> Any:
@@ -77,24 +77,24 @@ class TowerNames:
 
 
 def towers_engine(
-    names: TowerNames,
-    worker: WorkerPlan,
-    group: DeviceGroup,
-    driver: DriverCaller,  # noqa: ARG001
+    names: TowerNames, worker: WorkerPlan, group: DeviceGroup, driver: DriverCaller
 ) -> Any:
     """Return the engine of `Towers`."""
     import keras
 
-    from distkeras_grid.model_parallel.towers_engine import TowersEngine
+    from distkeras_grid.model_parallel.parts_engine import FullModelLayout
+    from distkeras_grid.model_parallel.towers_engine import TowersEngine, head_of
 
-    allow_waiting_operations(worker.spec.limits.threads + group.count)
-    model = _compiled(worker)
-    towers = [model.get_layer(name) for name in names.towers]
+    model, options = _compiled(worker), engine_options(worker)
+    towers, master = [model.get_layer(name) for name in names.towers], model.get_layer(names.master)
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):
-        engine = TowersEngine(
-            model, towers, model.get_layer(names.master), group, **engine_options(worker)
-        )
-    return GroupEngine(engine, group, [f"tower {number}" for number in group.others])
+        head = head_of(model, towers, master)
+    whole = FullModelLayout.of(model, [*towers, master])
+    group.host(tower_module(names, worker, 0, driver))
+    # Of the model's input, which is the towers'.
+    (scaling,) = options.pop("scaling")
+    engine = TowersEngine(head, whole, group, scaling=scaling, **options)
+    return GroupEngine(engine, group, [f"tower {number}" for number in group.parts])
 
 
 def tower_module(

@@ -81,6 +81,12 @@ def _check(towers: Sequence[Any], master: Any) -> None:
             "The master has one input for all towers together, or one for each. Received: "
             f"{len(master.inputs)} inputs for {len(towers)} towers."
         )
+    for part in (*towers, master):
+        if not part.trainable_variables:
+            raise ConfigurationError(
+                "Towers and master have weights that are trained, each its own. Received: model "
+                f"{part.name!r}, which has none. Give it trainable layers."
+            )
     for tower in towers:
         _check_apart(tower)
     _check_own_layers((*towers, master))
@@ -104,11 +110,6 @@ def _check_own_layers(parts: Sequence[Any]) -> None:
 
 def _check_apart(tower: Any) -> None:
     """Refuse a tower that would not be the same without the rest of the model."""
-    if not tower.trainable_variables:
-        raise ConfigurationError(
-            f"A tower must have weights that are trained. Received: tower {tower.name!r}, which "
-            "has none. Give it trainable layers."
-        )
     # Keras has no public API for the mask of a tensor.
     if any(getattr(output, "_keras_mask", None) is not None for output in tower.outputs):
         raise ConfigurationError(

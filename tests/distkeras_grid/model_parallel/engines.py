@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.errors import LocalDiskError
-from distkeras_grid.model_parallel.device_group import GroupEngine, places
+from distkeras_grid.model_parallel.device_group import GroupEngine
+from distkeras_grid.model_parallel.parts_engine import FullModelLayout
 from distkeras_grid.model_parallel.pipeline_partition import stages_of
-from distkeras_grid.model_parallel.placed_engine import FullModelLayout, PlacedEngine
+from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 from distkeras_grid.model_parallel.remote_module import RemoteModule
-from distkeras_grid.model_parallel.towers_engine import TowersEngine
 from tests.distkeras_grid.model_parallel.helpers import PATIENT, Mortal, group_of
 
 
@@ -42,7 +42,7 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT, dies
         RemoteModule(model_from_bytes(archive), optimizer, first=number == 0)
         for number, archive in enumerate(archives[:-1])
     ]
-    layout = FullModelLayout(weight_layout(whole), tuple(places(whole, each) for each in stages))
+    layout = FullModelLayout.of(whole, stages)
 
     def build(group):
         last = model_from_bytes(archives[-1])
@@ -55,19 +55,23 @@ def towers_engine(archive, names, limits=PATIENT, dies=None):
     """The engine of a model with these towers."""
     import keras
 
+    from distkeras_grid.model_parallel.towers_engine import TowersEngine, head_of
+
     def parts():
         model = model_from_bytes(archive)
         return model, [model.get_layer(name) for name in names]
 
-    modules = []
-    for number in range(1, len(names)):
+    def module(number):
         model, towers = parts()
-        optimizer = keras.optimizers.serialize(model.optimizer)
-        modules.append(RemoteModule(towers[number], optimizer, first=True))
+        return RemoteModule(towers[number], keras.optimizers.serialize(model.optimizer), first=True)
 
     def build(group):
         model, towers = parts()
-        return TowersEngine(model, towers, model.get_layer("head"), group)
+        master = model.get_layer("head")
+        group.host(module(0))
+        whole = FullModelLayout.of(model, [*towers, master])
+        return TowersEngine(head_of(model, towers, master), whole, group)
 
-    numbers = range(1, len(names))
+    numbers = range(len(names))
+    modules = [module(number) for number in numbers[1:]]
     return engine_of(build, modules, [f"tower {n}" for n in numbers], limits, dies)

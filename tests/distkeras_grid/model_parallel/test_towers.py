@@ -46,6 +46,13 @@ def alone(*layers, name="a"):
     return keras.Sequential([keras.Input((5,)), *layers], name=name)
 
 
+def test_a_master_without_trained_weights_is_refused():
+    import keras
+
+    with pytest.raises(ConfigurationError, match="'b', which has none"):
+        stack([tower("a")], keras.Sequential([keras.Input((4,)), keras.layers.ReLU()], name="b"))
+
+
 def test_a_tower_that_adds_losses_is_refused():
     import keras
 
