@@ -114,6 +114,9 @@ class LocalOptimizer:
     `model`: compiled; its optimizer may be replaced.
     """
 
+    # Whether what is sent comes from the gradients that the optimizer has got.
+    sends_gradients = False
+
     def __init__(self, model: Any) -> None:
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -154,6 +157,11 @@ class LocalOptimizer:
 
     def check_applied(self, before: int, model: Any) -> None:
         """Refuse a ``train_step`` that has not used the optimizer; `before` are its iterations."""
+        if self.sends_gradients and int(np.asarray(self._optimizer.iterations)) == before:
+            raise ConfigurationError(
+                f"train_step of {type(model).__name__} applied nothing: this rule needs the "
+                "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
+            )
 
 
 class ResetOptimizer(LocalOptimizer):
@@ -191,6 +199,8 @@ class NesterovOptimizer(LocalOptimizer):
     `momentum`: at least 0 and below 1.
     """
 
+    sends_gradients = True
+
     def __init__(self, model: Any, momentum: float) -> None:
         import keras
 
@@ -209,10 +219,6 @@ class NesterovOptimizer(LocalOptimizer):
         values = (variable.value for variable in variables)
         return [y - ahead for y, ahead in zip(values, self._ahead(len(variables)), strict=True)]
 
-    def check_applied(self, before: int, model: Any) -> None:
-        """Refuse a step whose gradients did not reach the optimizer, which has the momentum."""
-        _check_applied(self._optimizer, before, model)
-
     def _ahead(self, count: int) -> list[Any]:
         # Without momentum Keras keeps no velocities.
         velocities = self._optimizer.momentums or [0.0] * count
@@ -222,6 +228,8 @@ class NesterovOptimizer(LocalOptimizer):
 class GradientSteps(LocalOptimizer):
     """Plain SGD that also sums its gradients; the sum is sent."""
 
+    sends_gradients = True
+
     def __init__(self, model: Any) -> None:
         model.optimizer = _summing_sgd().from_config(model.optimizer.get_config())
         super().__init__(model)
@@ -230,16 +238,14 @@ class GradientSteps(LocalOptimizer):
         """Put the sum where the weights were, and begin a new one."""
         _take_sums(self._optimizer, out)
 
-    def check_applied(self, before: int, model: Any) -> None:
-        """Refuse a step whose gradients never came to the optimizer."""
-        _check_applied(self._optimizer, before, model)
-
 
 class MeanGradientSteps(LocalOptimizer):
     """No steps in the window; the model's own optimizer uses the mean gradient of all workers.
 
     `model`: compiled. During a window, its optimizer only sums gradients.
     """
+
+    sends_gradients = True
 
     def __init__(self, model: Any) -> None:
         import keras
@@ -264,10 +270,6 @@ class MeanGradientSteps(LocalOptimizer):
         """Put the mean over the window's rows where the weights were, and begin a new one."""
         end = _take_sums(self._optimizer, out)
         np.divide(out[:end], samples, out=out[:end])
-
-    def check_applied(self, before: int, model: Any) -> None:
-        """Refuse a step whose gradients never came to the optimizer."""
-        _check_applied(self._optimizer, before, model)
 
     def state(self) -> list[Any]:
         """Return the variables that workers share in addition to the weights."""
@@ -304,14 +306,6 @@ def _take_sums(optimizer: Any, out: Vector) -> int:
         start += values.size
         variable.assign(np.zeros(variable.shape, np.float32))
     return start
-
-
-def _check_applied(optimizer: Any, before: int, model: Any) -> None:
-    if int(np.asarray(optimizer.iterations)) == before:
-        raise ConfigurationError(
-            f"train_step of {type(model).__name__} applied nothing: this rule needs the "
-            "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
-        )
 
 
 def _summing_sgd() -> Any:
