@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import RowBlock, aligned_empty
 from tests.engines import assert_equals_fit, engine_of
 
@@ -59,7 +58,7 @@ def cnn():
     return keras.Model(inputs, layers.Dense(3, "softmax")(x))
 
 
-def subclass(own_train_step=False):
+def subclass():
     import keras
 
     class Small(keras.Model):
@@ -75,29 +74,17 @@ def subclass(own_train_step=False):
         def get_config(self):
             return {**super().get_config(), "units": self.units}
 
-    class Own(Small):
-        def train_step(self, *arguments):
-            logs = super().train_step(*arguments)
-            if isinstance(logs, tuple):  # JAX
-                return {**logs[0], "doubled": 2.0 * logs[0]["loss"]}, logs[1]
-            return {**logs, "doubled": 2.0 * logs["loss"]}
-
-    model = (Own if own_train_step else Small)(3)
+    model = Small(3)
     model(np.zeros((1, 6, 6, 1), np.float32))
     return model
 
 
-def compiled(build, optimizer, metrics=("accuracy",), weighted_metrics=None):
+def compiled(build, optimizer):
     import keras
 
     keras.utils.set_random_seed(11)
     model = build()
-    model.compile(
-        optimizer,
-        "sparse_categorical_crossentropy",
-        metrics=list(metrics) or None,
-        weighted_metrics=weighted_metrics,
-    )
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
@@ -108,8 +95,8 @@ def blocks_of(arrays, start, stop):
     blocks = []
     for i, j, n in cuts:
         if j > i:
-            x, y, *weight = (a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)
-            blocks.append(RowBlock((x,), (y,), *weight))
+            x, y = (a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)
+            blocks.append(RowBlock((x,), (y,)))
     return blocks
 
 
@@ -127,16 +114,8 @@ def train(engine, arrays, window=7, epochs=1):
 
 
 def fitted(model, arrays, epochs=1):
-    x, y, *weight = arrays
-    model.fit(
-        as_floats(x),
-        y,
-        sample_weight=weight[0] if weight else None,
-        batch_size=BATCH,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-    )
+    x, y = arrays
+    model.fit(as_floats(x), y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0)
     return model
 
 
@@ -181,28 +160,6 @@ def test_with_xla_equals_fit(optimizer):
     assert np.linalg.norm(weights - reference) <= 1e-6 * np.linalg.norm(reference)
 
 
-def test_sample_weights_equal_fit():
-    rng = np.random.default_rng(5)
-    arrays = (*images(), rng.uniform(0, 2, ROWS).astype(np.float32))
-    weighted = {"metrics": (), "weighted_metrics": ["accuracy"]}
-    reference = flat(fitted(compiled(mlp, "adam", **weighted), arrays))
-    weights, results = train(engine_for(compiled(mlp, "adam", **weighted), jit=False), arrays)
-    assert_equals_fit(weights, reference)
-    assert set(results[0].metrics) == {"accuracy"}
-
-
-def test_own_train_step_equals_fit_and_reports_its_last_step():
-    def build():
-        return subclass(own_train_step=True)
-
-    reference = fitted(compiled(build, "sgd", metrics=()), images())
-    engine = engine_for(compiled(build, "sgd", metrics=()))
-    assert not engine.jit
-    weights, results = train(engine, images())
-    assert_equals_fit(weights, flat(reference))
-    assert results[-1].metrics["doubled"] == pytest.approx(2 * results[-1].loss)
-
-
 @pytest.mark.parametrize("jit", [False, True])
 def test_loss_and_metrics_are_those_of_the_window_alone(jit):
     # A rate of 0 leaves the weights, so the window's means can be had from evaluate.
@@ -219,23 +176,6 @@ def test_loss_and_metrics_are_those_of_the_window_alone(jit):
     assert results[1].steps == 7
 
 
-def test_frozen_layers_stay_and_are_not_in_the_vector():
-    def build():
-        model = cnn()
-        model.layers[1].trainable = False
-        model.layers[2].trainable = False
-        return model
-
-    engine = engine_for(compiled(build, "sgd"))
-    assert [v.path.split("/")[-2:][1] for v in engine.layout.variables] == ["kernel", "bias"]
-    frozen = [
-        v.numpy() for v in engine.model.layers[1].variables + engine.model.layers[2].variables
-    ]
-    train(engine, images(rows=40))
-    after = [v.numpy() for v in engine.model.layers[1].variables + engine.model.layers[2].variables]
-    assert all(np.array_equal(a, b) for a, b in zip(frozen, after, strict=True))
-
-
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("jit", [True, False])
 def test_memory_of_the_caller_is_neither_written_nor_kept(aligned, jit):
@@ -249,21 +189,6 @@ def test_memory_of_the_caller_is_neither_written_nor_kept(aligned, jit):
     assert not np.array_equal(after, before)
     before[:] = np.nan
     assert np.array_equal(engine.weights(), after)
-
-
-def test_schedule_counts_the_workers_own_steps_and_cannot_be_set():
-    import keras
-
-    def optimizer():
-        rate = keras.optimizers.schedules.PiecewiseConstantDecay([3, 10], [0.5, 0.1, 0.0])
-        return keras.optimizers.SGD(rate)
-
-    reference = flat(fitted(compiled(mlp, optimizer()), images()))
-    engine = engine_for(compiled(mlp, optimizer()), jit=False)
-    weights, _ = train(engine, images())
-    assert_equals_fit(weights, reference)
-    with pytest.raises(ConfigurationError, match="schedule"):
-        engine.set_learning_rate(0.1)
 
 
 def test_integer_inputs_arrive_as_integers():

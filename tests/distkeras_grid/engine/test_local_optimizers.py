@@ -281,23 +281,3 @@ def test_a_new_learning_rate_outlives_the_reset():
     before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
     worker.run(before, [RowBlock((x,), (y,))], after)
     np.testing.assert_array_equal(after, before)
-
-
-def test_an_engine_that_is_kept_takes_over_the_next_run_of_its_own_kind():
-    import keras
-
-    from distkeras_grid.engine.keras_model import model_to_bytes
-    from distkeras_grid.engine.model_loader import load_engine
-
-    archive = model_to_bytes(model(keras.optimizers.SGD(0.1)))
-    first = load_engine(archive, local_steps=LocalSteps.GRADIENT)
-    x, y = data()
-    first.run(
-        first.weights(), [RowBlock((x[:2],), (y[:2],))], np.empty(first.layout.size, np.float32)
-    )
-    again = load_engine(archive, local_steps=LocalSteps.GRADIENT)
-    assert again is first
-    assert int(again.model.optimizer.iterations.numpy()) == 0
-    other = load_engine(archive, local_steps=LocalSteps.LOOK_AHEAD, momentum=0.9)
-    assert other is not first
-    assert other is not load_engine(archive, local_steps=LocalSteps.LOOK_AHEAD, momentum=0.5)

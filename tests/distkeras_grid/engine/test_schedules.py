@@ -131,9 +131,10 @@ def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
     np.testing.assert_array_equal(trained(again)[1], expected)
 
 
-def test_rates_of_several_optimizers_are_not_set_from_outside():
+@pytest.mark.parametrize("optimizer", [lambda: several(0.1), lambda: sgd(falling(2))])
+def test_rates_of_several_optimizers_and_of_schedules_are_not_set_from_outside(optimizer):
     with pytest.raises(ConfigurationError):
-        engine(several(0.1)).set_learning_rate(0.01)
+        engine(optimizer()).set_learning_rate(0.01)
 
 
 def test_several_optimizers_are_reset_at_each_window_unless_they_follow_a_schedule():

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.errors import FencedError, NonFiniteLossError
+from distkeras_grid.errors import FencedError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
@@ -209,20 +209,6 @@ def test_what_is_not_held_back_reaches_the_center_as_so_many_bytes(stack, spool,
     assert plain.bytes_up - first.bytes_up == pytest.approx(saved, abs=4)
 
 
-def test_each_commit_says_what_its_window_was(stack, spool):
-    server = Server(stack)
-    server.train(CountingEngine(), spool)
-    events = server.window_events()
-    keys = ("epoch", "window", "steps", "samples")
-    found = [tuple(getattr(event, key) for key in keys) for event in events]
-    # 7 rows are batches of 2, 2 | 2, 1.
-    assert found == [(e, w, 2, n) for e in (1, 2, 3) for w, n in ((0, 4), (1, 3))]
-    assert {event.loss for event in events} == {0.5}
-    assert all(event.metrics == {"accuracy": 0.25} for event in events)
-    assert all(event.seconds >= 0 for event in events)
-    assert [event.started for event in events] == sorted(e.started for e in events)
-
-
 def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):
     server = Server(stack)
     with pytest.raises(Death):
@@ -241,15 +227,6 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
         train(server.core(engine), engine, client, start, spool)
     assert engine.windows == 1
     assert not server.window_events()
-
-
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_names_its_place_and_is_not_sent(stack, spool, loss):
-    server = Server(stack)
-    engine = CountingEngine(loss=[0.5, 0.5, 0.5, loss])
-    with pytest.raises(NonFiniteLossError, match=r"epoch 2, window 1 of worker 0: lower"):
-        server.train(engine, spool)
-    assert len(server.window_events()) == 3
 
 
 def test_a_skipped_window_is_left_out_and_the_next_one_begins_at_the_center(stack, spool):

@@ -163,7 +163,7 @@ def test_a_learning_rate_comes_before_the_window_that_it_is_for():
 def test_a_loss_that_is_not_finite_is_not_sent(loss):
     worker = core()
     worker.handle(started())
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, window 0 of worker 3: lower"):
         worker.handle(computed(loss))
 
 
