@@ -89,13 +89,13 @@ def _reason_against(layer: Any, inputs: Sequence[Shape], caller: str | None) -> 
 def _inputs(model: Any) -> dict[int, list[Shape]]:
     """Return the shapes of the inputs of a layer, one for each call, by the layer's `id`."""
     by_layer: dict[int, list[Shape]] = {}
-    seen: set[int] = set()
+    visited: set[int] = set()
     # An inner model comes after the one that calls it, and a Sequential before its own graph.
     for each in filter(_is_functional, layers_of(model)):
         times = max(1, len(by_layer.get(id(each), [])))
         for call in calls_in_order(each):
-            if id(call) not in seen:
-                seen.add(id(call))
+            if id(call) not in visited:
+                visited.add(id(call))
                 shapes = [tuple(tensor.shape[1:]) for tensor in call.input_tensors]
                 by_layer.setdefault(id(call.operation), []).extend(shapes * times)
     return by_layer

@@ -119,7 +119,9 @@ class DeviceGroup:
         self, method: str, arrays: Sequence[NDArray[Any]] | None = None, **values: Any
     ) -> list[list[Any]]:
         """Call a method of all modules, each with its array; return the arrays of each answer."""
-        own = [()] * len(self.parts) if arrays is None else [(array,) for array in arrays]
+        own: list[tuple[NDArray[Any], ...]] = [()] * len(self.parts)
+        if arrays is not None:
+            own = [(array,) for array in arrays]
         futures = []
         for number, each in zip(self.parts, own, strict=True):
             futures += self.call(number, method, *each, **values)

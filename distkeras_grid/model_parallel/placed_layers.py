@@ -111,7 +111,7 @@ class PlacedLayers(ModelParallelTrainer):
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
         model = model_from_bytes(compiled.archive, compiled.objects)
-        lines = []
+        lines: list[str] = []
         if cuts == "auto":
             placement = self._measured(model, count, micro_batches)
             cuts, lines = placement.cuts, placement.table()

@@ -34,14 +34,9 @@ def check_rows_apart(model: Any) -> None:
             f"model would be another one. Received: layers {normalized}. Use micro_batches=1, "
             "freeze them (trainable=False), or use LayerNormalization or GroupNormalization."
         )
-    layers = layers_of(model)
-    stateful = [layer.name for layer in layers if getattr(layer, "stateful", False)]
-    if stateful:
-        raise ConfigurationError(
-            "A stateful layer continues the rows of the batch before it. Consecutive micro-batches "
-            f"hold other rows. Received: layers {stateful}. Use micro_batches=1."
-        )
-    together = [f"{type(layer).__name__} {layer.name!r}" for layer in layers if _mixes(layer)]
+    together = [
+        f"{type(layer).__name__} {layer.name!r}" for layer in layers_of(model) if _mixes(layer)
+    ]
     if together:
         raise ConfigurationError(
             "A layer that mixes the rows of a batch, or changes its own weights in each call, "

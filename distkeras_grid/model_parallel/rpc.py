@@ -208,9 +208,9 @@ class LocalDevice:
     ) -> list[Future[Answer]]:
         """Compute at once; see `Device.call`."""
         futures: list[Future[Answer]] = [Future() for _ in range(answers)]
-        found = getattr(self._module, name)(*arrays, **values)
-        for future, answer in zip(futures, list(found), strict=True):
-            future.set_result((0.0, list(answer)))
+        outputs = list(getattr(self._module, name)(*arrays, **values))
+        for future, output in zip(futures, outputs, strict=True):
+            future.set_result((0.0, list(output)))
         return futures
 
     def release(self, error: BaseException | None = None) -> None:

@@ -128,8 +128,8 @@ def placed_engine(
     from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 
     def on_waiting(share: float) -> None:
-        told = f"{share:.0%}".replace("%", " %")
-        driver.report([f"Stages waited {told} of the time of a batch (measured)."])
+        percent = f"{share:.0%}".replace("%", " %")
+        driver.report([f"Stages waited {percent} of the time of a batch (measured)."])
 
     options = engine_options(worker)
     # Of the model's input, which is the first stage's.

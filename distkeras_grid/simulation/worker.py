@@ -131,7 +131,7 @@ class SimulatedWorker:
             wire.carry(reply)
             DeltaDecoder(self._spec.compression, self._known).decode(reply)
             np.copyto(self._core.before, reply)
-        self._tell(cores.CommitAnswer(message))
+        self._tell(message)
 
     def take_step(self, message: Step, gradient: Vector, wire: SimulatedWire) -> None:
         """Make the step of a round that was asked for."""
@@ -139,7 +139,7 @@ class SimulatedWorker:
             raise GridError(f"Worker {self._number} has asked for no step.")
         np.copyto(self.wanted.out, gradient)
         wire.carry(self.wanted.out)
-        self._tell(cores.StepAnswer(message))
+        self._tell(message)
 
     def take_state(self, state: NDArray[np.uint8]) -> None:
         """Take over the optimizer's state that was asked for."""

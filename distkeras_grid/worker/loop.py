@@ -85,9 +85,9 @@ def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event
     try:
         match action:
             case cores.Exchange(commit, payload, reply):
-                return cores.CommitAnswer(client.exchange(commit, payload, reply))
+                return client.exchange(commit, payload, reply)
             case cores.RequestStep(version, out):
-                return cores.StepAnswer(client.first.fetch_step(version, out))
+                return client.first.fetch_step(version, out)
             case cores.RequestState():
                 return cores.StateAnswer(client.first.fetch_state())
             case cores.StoreOptimizerState(version, weights):
@@ -95,9 +95,7 @@ def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event
                 return cores.HandedOver()
             case cores.StoreWorkerState(sequence, version, before, offset, residuals):
                 own = WorkerState(before, offset, residuals, dict(engine.state()))
-                return cores.StoreAnswer(
-                    client.first.put_worker_state(sequence, version, own.to_bytes())
-                )
+                return client.first.put_worker_state(sequence, version, own.to_bytes())
             case cores.RestoreWorkerState():
                 answer, data = client.get_worker_state()
                 return cores.RestoreAnswer(

@@ -59,20 +59,6 @@ class WindowAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAnswer:
-    """The server has the commit; its reply is in ``Exchange.reply``, unless the rule has none."""
-
-    message: CommitReply
-
-
-@dataclass(frozen=True, slots=True)
-class StepAnswer:
-    """The mean gradient of a round is in ``RequestStep.out``."""
-
-    step: Step
-
-
-@dataclass(frozen=True, slots=True)
 class StateAnswer:
     """Another worker's optimizer state has arrived, as `RequestState` asked."""
 
@@ -83,13 +69,6 @@ class StateAnswer:
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """The server has the weights and the optimizer state of this worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreAnswer:
-    """The server keeps what `StoreWorkerState` asked it to."""
-
-    message: GoOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +90,11 @@ class RejectionAnswer:
 Event: TypeAlias = (
     StartAnswer
     | WindowAnswer
-    | CommitAnswer
-    | StepAnswer
+    | CommitReply
+    | Step
     | StateAnswer
     | HandedOver
-    | StoreAnswer
+    | GoOn
     | RestoreAnswer
     | RejectionAnswer
 )
@@ -178,7 +157,10 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Request: send a commit. Its result is `CommitAnswer` or `RejectionAnswer`."""
+    """Request: send a commit. Its result is `CommitReply` or `RejectionAnswer`.
+
+    The rule's reply is then in `reply`, unless the rule has none.
+    """
 
     commit: WindowCommit
     payload: Vector = field(repr=False)
@@ -187,7 +169,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """Request: fetch the step after a version. Its result is `StepAnswer` or `RejectionAnswer`."""
+    """Request: fetch the mean gradient of the round after a version into `out`.
+
+    Its result is `Step` or `RejectionAnswer`.
+    """
 
     version: int
     out: Vector = field(repr=False)
@@ -208,7 +193,7 @@ class StoreOptimizerState:
 
 @dataclass(frozen=True, slots=True)
 class StoreWorkerState:
-    """Request: store the states of worker and engine. Its result is `StoreAnswer`."""
+    """Request: store the states of worker and engine. Its result is `GoOn`."""
 
     # sequence and version: Number of the window that is due, and version of the center that the
     # worker has
@@ -427,8 +412,8 @@ class WorkerCore:
         residuals = residual_of(self._accumulator)
         return StoreWorkerState(due, self.version, self.before, self.offset, residuals)
 
-    def _on_store(self, event: StoreAnswer) -> list[Action]:
-        self.stop, rate = event.message.stop, event.message.learning_rate
+    def _on_store(self, message: GoOn) -> list[Action]:
+        self.stop, rate = message.stop, message.learning_rate
         if self.stop:
             self._window = None
             return self._end()
@@ -499,8 +484,7 @@ class WorkerCore:
             return
         accumulator.compress(self.payload, epoch)
 
-    def _take_reply(self, event: CommitAnswer) -> list[Action]:
-        message = event.message
+    def _take_reply(self, message: CommitReply) -> list[Action]:
         self.stop, self.keeps = message.stop, message.keep
         if message.skipped and self._new_accumulator is not None:
             # What is held back of the window is as wrong as what was sent.
@@ -537,10 +521,10 @@ class WorkerCore:
             return [RequestStep(self.version, self.after)]
         return self._hand_over() if self.hands_over else self._next_window()
 
-    def _step(self, event: StepAnswer) -> list[Action]:
+    def _step(self, step: Step) -> list[Action]:
         orders: list[Action] = []
-        if event.step.learning_rate is not None:
-            orders.append(SetLearningRate(event.step.learning_rate))
+        if step.learning_rate is not None:
+            orders.append(SetLearningRate(step.learning_rate))
         orders.append(Apply(gradient=self.after, weights=self.before))
         self.version += 1
         return orders + self._catch_up()
@@ -583,10 +567,10 @@ def residual_of(accumulator: Accumulator | None) -> dict[str, NDArray[Any]] | No
 _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerCore, Any], list[Action]]]] = {
     StartAnswer: (frozenset({"starting", "rejoining"}), WorkerCore._start),
     WindowAnswer: (frozenset({"computing"}), WorkerCore._propose),
-    CommitAnswer: (frozenset({"exchanging"}), WorkerCore._take_reply),
-    StepAnswer: (frozenset({"steps"}), WorkerCore._step),
+    CommitReply: (frozenset({"exchanging"}), WorkerCore._take_reply),
+    Step: (frozenset({"steps"}), WorkerCore._step),
     StateAnswer: (frozenset({"state"}), WorkerCore._take_state),
-    StoreAnswer: (frozenset({"keeping"}), WorkerCore._on_store),
+    GoOn: (frozenset({"keeping"}), WorkerCore._on_store),
     RestoreAnswer: (frozenset({"recalling"}), WorkerCore._on_restore),
     HandedOver: (frozenset({"handing over"}), WorkerCore._handed_over),
     RejectionAnswer: (

@@ -178,10 +178,10 @@ class Attempt:
                 return compute(wanted, self.engine, self.rows.blocks(window.blocks))
             case cores.Exchange(commit, payload, reply):
                 answer = yield from self._exchange(commit, payload, reply)
-                return cores.CommitAnswer(answer.message)
+                return answer.message
             case cores.RequestStep(version, out):
                 answer = yield from self.ask(FetchStep(version), after=["half a reply"], into=out)
-                return cores.StepAnswer(answer.message)
+                return answer.message
             case cores.RequestState():
                 answer = yield from self.ask(FetchState())
                 return cores.StateAnswer(answer.state)
@@ -192,7 +192,7 @@ class Attempt:
                 own = WorkerState(before, offset, held, dict(self.engine.state())).to_bytes()
                 keep = PutWorkerState(sequence, version)
                 answer = yield from self.ask(keep, before=["half of what it keeps"], state=own)
-                return cores.StoreAnswer(answer.message)
+                return answer.message
             case cores.RestoreWorkerState():
                 answer = yield from self.ask(GetWorkerState())
                 kept = answer.message

@@ -144,12 +144,12 @@ class Worker:
                         np.bitwise_xor(bits, vector.view(np.uint32), out=bits)
                         vector = self.known.copy()
                     np.copyto(self.core.before, vector)
-                self.tell(cores.CommitAnswer(message))
+                self.tell(message)
             case GoOn() as message:
-                self.tell(cores.StoreAnswer(message))
+                self.tell(message)
             case Step() as step:
                 np.copyto(self.core.after, vector)
-                self.tell(cores.StepAnswer(step))
+                self.tell(step)
             case OptimizerState():
                 self.tell(cores.StateAnswer(sent.state))
             case WorkerStateReply() as kept:

@@ -55,7 +55,7 @@ def computed(loss=0.5, steps=2):
 
 
 def replied(version, stop=False, rate=None, state_version=0, wanted=False):
-    return cores.CommitAnswer(CommitReply(version, stop, rate, state_version, wanted))
+    return CommitReply(version, stop, rate, state_version, wanted)
 
 
 def kinds(actions):
@@ -168,7 +168,7 @@ def test_a_loss_that_is_not_finite_is_not_sent(loss):
 
 
 def skipped(version):
-    return cores.CommitAnswer(CommitReply(version, stop=False, learning_rate=0.25, skipped=True))
+    return CommitReply(version, stop=False, learning_rate=0.25, skipped=True)
 
 
 @pytest.mark.parametrize(
@@ -269,11 +269,11 @@ def test_a_worker_makes_all_steps_that_it_has_not_made():
     # The rate comes with the step that it is for.
     assert (kinds([fetch]), fetch.version) == (["RequestStep"], 0)
     assert fetch.out is compute.after
-    order, apply, fetch = worker.handle(cores.StepAnswer(Step(0.125)))
+    order, apply, fetch = worker.handle(Step(0.125))
     assert order == cores.SetLearningRate(0.125)
     assert (apply.gradient is compute.after, apply.weights is compute.before) == (True, True)
     assert fetch.version == 1
-    apply, compute = worker.handle(cores.StepAnswer(Step(None)))
+    apply, compute = worker.handle(Step(None))
     assert kinds([apply, compute]) == ["Apply", "Compute"]
     assert worker.version == 2
 
@@ -286,7 +286,7 @@ def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
     order, fetch = worker.handle(cores.StateAnswer(state))
     assert (kinds([order]), order.state is state) == (["LoadOptimizerState"], True)
     assert (kinds([fetch]), fetch.version) == (["RequestStep"], 4)
-    *_, compute = worker.handle(cores.StepAnswer(Step(None)))
+    *_, compute = worker.handle(Step(None))
     assert compute.window.sequence == 2
 
 
@@ -332,11 +332,11 @@ def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, wanted=True)
-    apply, hand_over = worker.handle(cores.StepAnswer(Step(None)))
+    apply, hand_over = worker.handle(Step(None))
     assert (kinds([apply]), hand_over.version) == (["Apply"], 1)
     assert kinds(worker.handle(cores.HandedOver())) == ["Compute"]
     exchanged(worker, 2, stop=True)
-    *_, hand_over = worker.handle(cores.StepAnswer(Step(None)))
+    *_, hand_over = worker.handle(Step(None))
     assert (kinds([hand_over]), hand_over.version) == (["StoreOptimizerState"], 2)
     assert kinds(worker.handle(cores.HandedOver())) == ["FinishWorker"]
 
@@ -345,7 +345,7 @@ def test_nothing_is_handed_over_at_the_end_that_the_server_has():
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, stop=True, state_version=1)
-    assert kinds(worker.handle(cores.StepAnswer(Step(None)))) == ["Apply", "FinishWorker"]
+    assert kinds(worker.handle(Step(None))) == ["Apply", "FinishWorker"]
 
 
 def test_weights_that_are_not_finite_are_not_handed_over():
@@ -354,7 +354,7 @@ def test_weights_that_are_not_finite_are_not_handed_over():
     exchanged(worker, 1, wanted=True)
     worker.before[1] = np.nan
     with pytest.raises(NonFiniteLossError):
-        worker.handle(cores.StepAnswer(Step(None)))
+        worker.handle(Step(None))
 
 
 # -- misused -----------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_what_was_asked_of_a_worker_is_forgotten_when_it_joins_again():
 
 @pytest.mark.parametrize(
     "event",
-    [computed(), replied(1), cores.StepAnswer(Step(None)), cores.HandedOver()],
+    [computed(), replied(1), Step(None), cores.HandedOver()],
     ids=lambda event: type(event).__name__,
 )
 def test_what_nobody_asked_for_is_an_error(event):
@@ -396,10 +396,10 @@ def test_a_worker_keeps_its_state_before_the_next_window():
     worker = core()
     worker.handle(started())
     worker.handle(computed())
-    (keep,) = worker.handle(cores.CommitAnswer(CommitReply(4, False, None, keep=True)))
+    (keep,) = worker.handle(CommitReply(4, False, None, keep=True))
     assert (keep.sequence, keep.version, keep.residuals) == (1, 4, None)
     assert np.shares_memory(keep.before, worker.before)
-    rate, compute = worker.handle(cores.StoreAnswer(GoOn(stop=False, learning_rate=0.5)))
+    rate, compute = worker.handle(GoOn(stop=False, learning_rate=0.5))
     assert (rate, compute.window.sequence) == (cores.SetLearningRate(0.5), 1)
     (compute,) = exchanged(worker, 5)
     assert compute.window.sequence == 2
@@ -409,19 +409,15 @@ def test_a_worker_that_has_kept_its_state_may_be_told_to_stop():
     worker = core()
     worker.handle(started())
     worker.handle(computed())
-    worker.handle(cores.CommitAnswer(CommitReply(4, False, None, keep=True)))
-    assert kinds(worker.handle(cores.StoreAnswer(GoOn(stop=True, learning_rate=None)))) == [
-        "FinishWorker"
-    ]
+    worker.handle(CommitReply(4, False, None, keep=True))
+    assert kinds(worker.handle(GoOn(stop=True, learning_rate=None))) == ["FinishWorker"]
 
 
 def test_a_worker_without_windows_keeps_nothing():
     worker = core()
     worker.handle(started(sequence=2 * PER_EPOCH - 1))
     worker.handle(computed())
-    assert kinds(worker.handle(cores.CommitAnswer(CommitReply(1, False, None, keep=True)))) == [
-        "FinishWorker"
-    ]
+    assert kinds(worker.handle(CommitReply(1, False, None, keep=True))) == ["FinishWorker"]
 
 
 def beginning(rule, start, event, **options):
