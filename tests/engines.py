@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.base import ModelEngine
+from distkeras_grid.engine.keras_engine import KerasEngine
 from distkeras_grid.engine.registry import backend_named, build_engine, current_backend
 
 #: Environments beside .venv, which see its packages: ``make torch``.
@@ -24,7 +24,7 @@ def interpreter_with(backend: str) -> str | None:
     return str(python) if (BESIDE / backend / ".ready").exists() else None
 
 
-def engine_of(model: Any, **options: Any) -> ModelEngine:
+def engine_of(model: Any, **options: Any) -> KerasEngine:
     """Return an engine of a compiled model."""
     return build_engine(current_backend(), model, **options)
 

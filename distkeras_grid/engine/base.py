@@ -1,4 +1,4 @@
-"""The interface of an engine, for the worker, the simulation and the measuring of statistics.
+"""The interface of an engine, for the worker and the simulation.
 
 An engine trains one model for one seat. It takes flat weights and mini-batches and returns flat
 weights. The optimizer's state and the random generators stay inside. An engine may compute in one
@@ -23,7 +23,10 @@ State: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class Engine(Protocol):
-    """The engine of a worker, in a real run and in a simulated one."""
+    """The engine of a worker, in a real run and in a simulated one.
+
+    That of a real model is a `distkeras_grid.engine.keras_engine.KerasEngine`, which can do more.
+    """
 
     layout: WeightLayout  # Order and shapes of the variables in the flat vector
 
@@ -93,46 +96,4 @@ class Engine(Protocol):
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned."""
-        ...
-
-
-class ModelEngine(Engine, Protocol):
-    """An engine of a real model: what an executor needs in addition to the training itself."""
-
-    def warm_up(self, block: RowBlock) -> float:
-        """Compile what windows of such blocks need, without changing the state."""
-        ...
-
-    def set_seed(self, seed: Sequence[int]) -> None:
-        """Seed the model's random generators (dropout, noise, augmentation).
-
-        `seed`: such as (seed of the run, seat). It must differ between workers; otherwise their
-        dropout masks would be the same.
-        """
-        ...
-
-    def initial_weights(self, seed: Sequence[int]) -> Vector:
-        """Return newly drawn initial weights as a flat vector, without changing the model."""
-        ...
-
-    def outcome(self) -> State:
-        """Return what training has left beside the weights, for `engine.outcome.take_outcomes`.
-
-        Called once, after the last window. Empty if the engine cannot tell it.
-        """
-        ...
-
-    def copy_from(self, model: Any) -> None:
-        """Copy weights and state of another model with the same architecture and ``compile``."""
-        ...
-
-    def swap_state(self, state: Sequence[Any]) -> list[Any]:
-        """Replace the state and return the former one, without moving them between devices.
-
-        This is faster than `state` and `restore`, for simulated workers that share an engine.
-        """
-        ...
-
-    def device_state(self) -> list[Any]:
-        """Return a copy of the state, as `swap_state` takes it."""
         ...

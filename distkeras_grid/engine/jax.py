@@ -76,7 +76,7 @@ class JaxEngine(KerasEngine):
         np.copyto(weights, np.asarray(after))
 
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
-        """Put a state in and return the one that was there; see `ModelEngine`."""
+        """Put a state in and return the one that was there; see `KerasEngine`."""
         import keras
 
         variables = self._stateful_variables()

@@ -178,10 +178,16 @@ class KerasEngine(ABC):
 
     @abstractmethod
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
-        """Put a state in and return the one that was there; see `ModelEngine`."""
+        """Replace the state and return the former one, without moving them between devices.
+
+        This is faster than `state` and `restore`, for simulated workers that share an engine.
+        """
 
     def outcome(self) -> State:
-        """Return what training has left beside the weights; see `ModelEngine`."""
+        """Return what training has left beside the weights, for `engine.outcome.take_outcomes`.
+
+        Called once, after the last window. Empty if the engine cannot tell it.
+        """
         return left_by(self.model, self._steps.rated)
 
     def initial_weights(self, seed: Sequence[int]) -> Vector:

@@ -13,19 +13,21 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from distkeras_grid.engine.base import ModelEngine
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import adapted_digest, model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.spec import OptimizerState
 
+if TYPE_CHECKING:
+    from distkeras_grid.engine.keras_engine import KerasEngine
+
 # Each has a model and its compiled functions. Two are enough for users who alternate between two
 # models.
 MAX_ENGINES = 2
-_engines: OrderedDict[str, ModelEngine] = OrderedDict()
+_engines: OrderedDict[str, KerasEngine] = OrderedDict()
 
 
 def load_engine(
@@ -39,7 +41,7 @@ def load_engine(
     local_steps: LocalSteps = LocalSteps.OPTIMIZER,
     momentum: float = 0.0,
     optimizer_state: OptimizerState = "keep",
-) -> ModelEngine:
+) -> KerasEngine:
     """Build an engine, or take the compiled one of an earlier run in this process."""
     objects = dict(custom_objects or {})
     model = model_from_bytes(archive, objects)

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.base import ModelEngine
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
+
+if TYPE_CHECKING:
+    from distkeras_grid.engine.keras_engine import KerasEngine
 
 #: The variable that Keras reads when it is imported.
 VARIABLE = "KERAS_BACKEND"
@@ -22,7 +24,7 @@ VARIABLE = "KERAS_BACKEND"
 class Backend:
     """One Keras backend, which is imported when it is used."""
 
-    # ``module:class`` of its `ModelEngine`, a `distkeras_grid.engine.keras_engine.KerasEngine`
+    # ``module:class`` of its `distkeras_grid.engine.keras_engine.KerasEngine`
     engine: str
     # Module with two functions: ``prepare_process`` limits the process to a number of threads,
     # before the backend's first operation, and returns the number in use. ``count_gpus`` returns
@@ -119,9 +121,9 @@ def count_gpus(name: str) -> int:
     return count
 
 
-def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
+def build_engine(backend: str, model: Any, **options: Any) -> KerasEngine:
     """Build the engine of a backend."""
-    engine: ModelEngine = _load(backend_named(backend).engine)(model, **options)
+    engine: KerasEngine = _load(backend_named(backend).engine)(model, **options)
     return engine
 
 

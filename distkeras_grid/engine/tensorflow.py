@@ -68,7 +68,7 @@ class TensorFlowEngine(KerasEngine):
         np.copyto(weights, np.asarray(memoryview(after)))
 
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
-        """Put a state in and return the one that was there; see `ModelEngine`."""
+        """Put a state in and return the one that was there; see `KerasEngine`."""
         import tensorflow as tf
 
         if self._swap is None:

@@ -134,7 +134,7 @@ class TorchEngine(KerasEngine):
         np.copyto(weights, after.cpu().numpy())
 
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
-        """Put a state in and return the one that was there; see `ModelEngine`."""
+        """Put a state in and return the one that was there; see `KerasEngine`."""
         before = self.device_state()
         for variable, value in zip(self._stateful_variables(), state, strict=True):
             variable.assign(value)

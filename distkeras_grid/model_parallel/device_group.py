@@ -196,7 +196,7 @@ class GroupEngine:
         return method
 
     def warm_up(self, *arguments: Any) -> float:
-        """Compile on all devices, and leave their states as they were; see `ModelEngine`."""
+        """Compile on all devices, and leave their states as they were; see `KerasEngine`."""
         states = self._each("get_state")
         with self._group.watched():
             seconds: float = self._engine.warm_up(*arguments)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import keras
     import pyarrow as pa
 
-    from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.engine.keras_engine import KerasEngine
     from distkeras_grid.trainers.preparation import TrainingJob
     from distkeras_grid.trainers.run_status import RunProgress
 
@@ -218,9 +218,9 @@ def _lead(
     batches: Iterator[pa.RecordBatch],
     context: Any,
 ) -> Iterator[pa.RecordBatch]:
-    def build(worker: WorkerPlan, _seat: int) -> ModelEngine:
+    def build(worker: WorkerPlan, _seat: int) -> KerasEngine:
         group.wait_for_all()
-        return cast("ModelEngine", plan.engine(worker, group, driver))
+        return cast("KerasEngine", plan.engine(worker, group, driver))
 
     try:
         host = own_address(plan.driver.host, plan.driver.port)

@@ -91,7 +91,7 @@ class PartsEngine(TensorFlowEngine):
         return vector
 
     def warm_up(self, block: RowBlock) -> float:
-        """Compile on all devices, and leave their weights as they were; see `ModelEngine`."""
+        """Compile on all devices, and leave their weights as they were; see `KerasEngine`."""
         before = self.weights()
         self._warming = True
         try:

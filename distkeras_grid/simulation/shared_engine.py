@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.engine.keras_engine import KerasEngine
 
 
 class SharedEngine:
@@ -19,13 +19,13 @@ class SharedEngine:
     the model's own generators.
     """
 
-    def __init__(self, engine: ModelEngine, workers: int, seed: int | None = None) -> None:
+    def __init__(self, engine: KerasEngine, workers: int, seed: int | None = None) -> None:
         self._engine, self._initial = engine, engine.device_state()
         self._states = [self._first(worker, seed) for worker in range(workers)]
         # Whose state is in the engine; None before the first one.
         self._owner: int | None = None
 
-    def of(self, worker: int) -> ModelEngine:
+    def of(self, worker: int) -> KerasEngine:
         """Return the engine in the state of a worker."""
         if self._owner != worker:
             before = self._engine.swap_state(self._states[worker])

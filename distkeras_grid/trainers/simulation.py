@@ -39,7 +39,7 @@ from distkeras_grid.worker.task import EnginePlan, engine_of
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.engine.keras_engine import KerasEngine
     from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.rows import RowBlock
     from distkeras_grid.trainers.config import TrainerConfig, TrainingData
@@ -134,7 +134,7 @@ def _check_centers(config: TrainerConfig, model: keras.Model, workers: int) -> N
         )
 
 
-def _timed(cluster: Cluster, engine: ModelEngine, block: RowBlock) -> Cluster:
+def _timed(cluster: Cluster, engine: KerasEngine, block: RowBlock) -> Cluster:
     """Return the cluster with its time of a batch, which is measured here if it is not given."""
     # Once even if the time is given, because the engine refuses here what it cannot train.
     times = 1 if cluster.batch_seconds else 3

@@ -33,7 +33,7 @@ from distkeras_grid.worker.progress import HeartbeatThread, Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.engine.keras_engine import KerasEngine
     from distkeras_grid.local_sets.store import LocalPlan
     from distkeras_grid.local_sets.worker_sampler import Report
     from distkeras_grid.outliers import Validate
@@ -107,7 +107,7 @@ class WorkerPlan(EnginePlan):
 
 
 #: Builds the engine of a seat.
-EngineBuilder: TypeAlias = "Callable[[WorkerPlan, int], ModelEngine]"
+EngineBuilder: TypeAlias = "Callable[[WorkerPlan, int], KerasEngine]"
 
 
 def with_key(
@@ -267,20 +267,20 @@ def _train(
 
 
 def _draw_initial_weights(
-    spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: Vector
+    spec: RunSpec, seat: int, engine: KerasEngine, start: Start, center: Vector
 ) -> None:
     """Draw a worker's own initial weights, in a run where each has its own."""
     if spec.algorithm.own_start and seat > 0 and start.next_sequence == 0 and not start.stop:
         center[:] = engine.initial_weights((spec.schedule.seed, seat))
 
 
-def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> LocalSet | None:
+def _report(report: Report, engine: KerasEngine, rule: Rule, done: Compute) -> LocalSet | None:
     from distkeras_grid.worker.seat import tested_weights
 
     return report(done.window, partial(engine.evaluate, tested_weights(rule, done)))
 
 
-def check_state(engine: ModelEngine, spec: RunSpec) -> None:
+def check_state(engine: KerasEngine, spec: RunSpec) -> None:
     """Refuse an optimizer whose state does not have the layout of the run."""
     section, expected = engine.step_section, spec.layout.state_section
     if not section.is_like(expected):
@@ -307,7 +307,7 @@ def prepare_worker_process(spec: RunSpec) -> None:
         refuse_unassigned(addresses, count_gpus(backend), spec.workers)
 
 
-def build_engine(plan: EnginePlan, seat: int) -> ModelEngine:
+def build_engine(plan: EnginePlan, seat: int) -> KerasEngine:
     """Return the engine of a seat, in the state of the plan's model."""
     engine, spec = engine_of(plan), plan.spec
     if spec.workers > 1:
@@ -317,7 +317,7 @@ def build_engine(plan: EnginePlan, seat: int) -> ModelEngine:
     return engine
 
 
-def engine_of(plan: EnginePlan) -> ModelEngine:
+def engine_of(plan: EnginePlan) -> KerasEngine:
     """Return an engine in the state of the plan's model, its random generators included."""
     from distkeras_grid.engine.model_loader import load_engine
 
@@ -338,7 +338,7 @@ def engine_options(plan: EnginePlan) -> dict[str, Any]:
     }
 
 
-def _warm_up(engine: ModelEngine, source: RowSource, policy: BatchSampler) -> float:
+def _warm_up(engine: KerasEngine, source: RowSource, policy: BatchSampler) -> float:
     """Compile before the run's clock starts; return the expected time of a window [s]."""
     first = next(policy.windows(), None)
     if first is None:
