@@ -27,7 +27,7 @@ class ConvolutionSplit(ModelParallelTrainer):
 
     The first worker is the master. It has the rows, the model and the optimizer, and trains as
     `SingleTrainer` does, with the weights that `SingleTrainer` finds up to rounding. Each
-    convolution is divided by its output channels (with groups: by its groups) in proportion to the
+    ``Conv2D`` that a batch passes once is divided by its output channels, in proportion to the
     measured speeds of all workers; everything else stays with the master. Before the first batch a
     table says what is divided, and whether that pays (Marques, Falcao and Alexandre 2018).
 
@@ -45,8 +45,8 @@ class ConvolutionSplit(ModelParallelTrainer):
 
     layers: Literal["auto", "all"] | Sequence[str] = parameter(
         default="auto",
-        doc="Which convolutions are divided: those for which it pays according to the time model, "
-        "all, or those with these names. Named layers are divided in any case.",
+        doc="Which convolutions are divided: those for which it pays, all that can be, or those "
+        "with these names. With the last two they are divided in any case.",
     )
 
     @property
@@ -71,7 +71,7 @@ class ConvolutionSplit(ModelParallelTrainer):
             whole = "; ".join(f"{name}: {why}" for name, why in convolutions.whole.items())
             raise ConfigurationError(
                 "ConvolutionSplit needs a model with a convolution that can be divided. Received: "
-                f"{whole or 'a model without convolutions'}. Train it with another trainer."
+                f"{whole or 'a model without a Conv2D'}. Train it with another trainer."
             )
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:

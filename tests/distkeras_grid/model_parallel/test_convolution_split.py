@@ -108,7 +108,7 @@ def test_what_cannot_be_divided_is_refused_before_any_work(frame):
     dense.compile("sgd", "mse")
     split = trainer()
     split.keras_model = dense
-    with pytest.raises(ConfigurationError, match="without convolutions"):
+    with pytest.raises(ConfigurationError, match="without a Conv2D"):
         split.train(frame)
 
 
