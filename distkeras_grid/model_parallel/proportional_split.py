@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from distkeras_grid.errors import ConfigurationError
-
 
 def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     """Divide whole parts in proportion to speeds, by largest remainder.
@@ -18,7 +16,8 @@ def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
         max_d(k_d / s_d)  <=  K / sum(s) + max_d(1 / s_d)
 
     `total`: number of parts, at least 0.
-    `speeds`: parts per second of each device, at least 0; 0 for a device that must get none.
+    `speeds`: parts per second of each device; 0 for a device that must get none, at least one
+    above.
 
     Examples
     --------
@@ -27,15 +26,8 @@ def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     >>> divide(3, [100.0, 1.0])
     (3, 0)
     """
-    usable = all(math.isfinite(speed) and speed >= 0 for speed in speeds)
-    fastest = max(speeds, default=0.0) if usable else 0.0
-    if total < 0 or not fastest:
-        raise ConfigurationError(
-            "Parts are divided in proportion to finite speeds of which one is above 0. "
-            f"Received: {total} parts, speeds {list(speeds)}."
-        )
     # In units of the highest speed, so that sums of very small or very large speeds stay exact.
-    relative = [speed / fastest for speed in speeds]
+    relative = [speed / max(speeds) for speed in speeds]
     exact = [total * speed / math.fsum(relative) for speed in relative]
     shares = [math.floor(quota) for quota in exact]
     order = sorted(range(len(exact)), key=lambda d: (shares[d] - exact[d], d))

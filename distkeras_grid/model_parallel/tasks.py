@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import model_from_bytes
@@ -68,28 +68,20 @@ def split_module(*_: Any) -> Module:
     return ConvolutionModule()
 
 
-@dataclass(frozen=True)
-class TowerNames:
-    """The names of towers and master in the whole model."""
-
-    towers: tuple[str, ...]
-    master: str
-
-
 def towers_engine(
-    names: TowerNames, worker: WorkerPlan, group: DeviceGroup, driver: DriverCaller
+    names: Sequence[str], worker: WorkerPlan, group: DeviceGroup, driver: DriverCaller
 ) -> Any:
-    """Return the engine of `Towers`."""
+    """Return the engine of `Towers`; `names` of the towers and the master in the whole model."""
     import keras
 
     from distkeras_grid.model_parallel.parts_engine import FullModelLayout
     from distkeras_grid.model_parallel.towers_engine import TowersEngine, head_of
 
     model, options = _compiled(worker), engine_options(worker)
-    towers, master = [model.get_layer(name) for name in names.towers], model.get_layer(names.master)
+    *towers, master = parts = [model.get_layer(name) for name in names]
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):
         head = head_of(model, towers, master)
-    whole = FullModelLayout.of(model, [*towers, master])
+    whole = FullModelLayout.of(model, parts)
     group.host(tower_module(names, worker, 0, driver))
     # Of the model's input, which is the towers'.
     (scaling,) = options.pop("scaling")
@@ -98,7 +90,7 @@ def towers_engine(
 
 
 def tower_module(
-    names: TowerNames,
+    names: Sequence[str],
     worker: WorkerPlan,
     number: int,
     driver: DriverCaller,  # noqa: ARG001
@@ -112,7 +104,7 @@ def tower_module(
     model, objects = model_from_bytes(worker.model, worker.custom_objects), worker.custom_objects
     # Copies are built from descriptions, which contain only the names of the user's own classes.
     with keras.saving.custom_object_scope(dict(objects)):
-        tower = standalone_copy(model.get_layer(names.towers[number]))
+        tower = standalone_copy(model.get_layer(names[number]))
     optimizer = keras.optimizers.serialize(model.optimizer)
     return RemoteModule(tower, optimizer, objects, first=True)
 

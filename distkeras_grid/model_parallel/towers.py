@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.base import ModelParallelTrainer
 from distkeras_grid.model_parallel.job import run_group
-from distkeras_grid.model_parallel.tasks import TowerNames, tower_module, towers_engine
+from distkeras_grid.model_parallel.tasks import tower_module, towers_engine
 from distkeras_grid.model_parallel.tower_model import stack
 from distkeras_grid.trainers.parameters import Parameterized, parameter
 
@@ -83,7 +83,7 @@ class Towers(ModelParallelTrainer, _TowerModels):
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and towers to the end; see `Trainer.execute`."""
         check_separable(prepared.data.compiled.model.optimizer)
-        names = TowerNames(tuple(tower.name for tower in self.towers), self.master.name)
+        names = [model.name for model in (*self.towers, self.master)]
         engine, module = partial(towers_engine, names), partial(tower_module, names)
         return run_group(prepared, progress, len(self.towers), engine, module)
 

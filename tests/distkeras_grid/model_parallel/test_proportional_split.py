@@ -3,9 +3,7 @@
 import math
 
 import numpy as np
-import pytest
 
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.proportional_split import divide
 
 
@@ -39,11 +37,3 @@ def test_no_device_needs_much_longer_than_in_an_exact_division():
 
 def test_very_large_and_very_small_speeds_are_divided_as_others():
     assert divide(10, [1e300, 1e300]) == divide(10, [1e-300, 1e-300]) == (5, 5)
-
-
-@pytest.mark.parametrize(
-    ("total", "speeds"), [(3, []), (3, [0.0]), (3, [-1.0, 2.0]), (3, [math.nan]), (-1, [1.0])]
-)
-def test_speeds_that_are_none_are_refused(total, speeds):
-    with pytest.raises(ConfigurationError):
-        divide(total, speeds)
