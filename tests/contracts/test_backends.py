@@ -73,10 +73,7 @@ def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
     "files",
     [
         ("contracts/test_engines.py",),
-        tuple(
-            f"{ENGINE}/test_{name}.py"
-            for name in ("keras_engine", "metric_state", "several_outputs", "torch")
-        ),
+        tuple(f"{ENGINE}/test_{name}.py" for name in ("keras_engine", "metric_state", "torch")),
         (f"{ENGINE}/test_local_optimizers.py", f"{ENGINE}/test_schedules.py"),
         (
             *(
