@@ -172,11 +172,7 @@ class Devices:
         this = self._passes[name] = _Pass(next(self._numbers), ranges(self._shares[name]))
         asked = {
             device: self._group.call(
-                device,
-                "forward",
-                *(x, kernel[..., _slice(this.channels[device])]),
-                layer=name,
-                number=this.number,
+                device, "forward", x, kernel[..., _slice(this.channels[device])], layer=name
             )[0]
             for device in this.others
         }
@@ -207,7 +203,7 @@ class Devices:
             # A copy: TensorFlow may reuse the memory before the array is sent.
             part = np.array(dy[..., _slice(this.channels[device])])
             first[device], this.gradients[device] = self._group.call(
-                device, "backward", part, answers=2, layer=name, number=number
+                device, "backward", part, answers=2, layer=name
             )
         dx = None
         if this.channels[0]:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.array_tree import Packed, pack, unpack
 from distkeras_grid.engine.keras_model import counters, get_flat_weights, set_flat_weights
-from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate
-from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
+from distkeras_grid.engine.optimizers import follow_schedules_from
 from distkeras_grid.model_parallel.rpc import Answers, Array
 from distkeras_grid.weights import Vector
 from distkeras_grid.worker.worker_state import check_same
@@ -41,9 +40,7 @@ class GradientSum:
     def take(self) -> list[Any]:
         """Return the sum, and begin a new one."""
         sums, self._sums = self._sums, None
-        if sums is None:
-            raise RemoteProtocolError("A step needs gradients. Received: none since the last step.")
-        return sums
+        return sums or []
 
 
 class RemoteModule:
@@ -113,8 +110,6 @@ class RemoteModule:
         """Add the gradients of a pass to their sum; return that of its input if it is needed."""
         import tensorflow as tf
 
-        if number not in self._tapes:
-            raise RemoteProtocolError(f"No pass of the training is open. Received: {number!r}.")
         tape, x, y = self._tapes.pop(number)
         inputs = [] if self._first else [x]
         values = [variable.value for variable in self._variables]
@@ -155,12 +150,7 @@ class RemoteModule:
         yield []
 
     def set_rate(self, value: float) -> Answers:
-        """Set the learning rate."""
-        if not has_own_rate(self._optimizer):
-            raise ConfigurationError(
-                "The optimizer's learning rate follows a schedule, so it cannot be set. "
-                f"Received: {value!r}."
-            )
+        """Set the learning rate; the master has refused one beside a schedule."""
         self._optimizer.learning_rate = value
         yield []
 
