@@ -173,9 +173,9 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "a driver that was replaced writes nothing": {
-        "checkpoints.py": ("precedes", "follows"),
+        "checkpoints.py": ("precedes",),
         "spark/checkpoints.py": (
-            *("begin", "_take_over", "_discard", "_check_generation", "_generation_in"),
+            *("begin", "_take_over", "_discard", "check_own", "_generation_in"),
             "is_of_former_attempt",
         ),
     },

@@ -106,10 +106,6 @@ class CheckpointStore:
                 torn[number] = error
         return None, torn
 
-    def check_own(self) -> None:
-        """Refuse to go on if another driver has taken the directory over."""
-        self._check_generation()
-
     def newest_number(self) -> int:
         """Return the number of the newest checkpoint, whole or torn; 0 if there is none."""
         return max(self._numbers(), default=0)
@@ -172,7 +168,7 @@ class CheckpointStore:
         names = self._files.list_names(self.uri)
         if generations_of(names)[:1] != [self._generation.number]:
             raise self._fenced(self._newest_generation())
-        self._check_generation()
+        self.check_own()
         # The oldest first: where one is left, so is its successor.
         for number in reversed(generations_of(names)[1:]):
             self._files.delete(f"{self.uri}/{generation_name(number)}")
@@ -231,12 +227,12 @@ class CheckpointStore:
 
     def write(self, manifest: CheckpointManifest, contents: Mapping[str, Content]) -> None:
         """Write a checkpoint, and delete all older ones except the one before it."""
-        self._check_generation()
+        self.check_own()
         try:
             self._publish(manifest, contents)
         except StorageError:
             # Whoever takes the directory over deletes what this driver has not finished.
-            self._check_generation()
+            self.check_own()
             raise
         self._delete_old()
 
@@ -246,7 +242,7 @@ class CheckpointStore:
             for name, content in contents.items():
                 self._files.write_bytes(f"{temporary}/{name}", bytes(content))
             self._files.write_bytes(f"{temporary}/{MANIFEST}", manifest.to_bytes())
-            self._check_generation()
+            self.check_own()
             self._files.rename(temporary, self._folder(manifest.number))
         except BaseException:
             self._files.delete(temporary)
@@ -255,7 +251,7 @@ class CheckpointStore:
     def _delete_old(self) -> None:
         # Listed before the check, so nothing that a later driver has written is among them.
         numbers, folders = self._numbers(), self._files.list_names(self.uri)
-        self._check_generation()
+        self.check_own()
         for number in numbers[MAX_CHECKPOINTS:]:
             self._files.delete(self._folder(number))
         try:
@@ -321,7 +317,7 @@ class CheckpointStore:
             return None
         return DriverEpoch.from_bytes(content)
 
-    def _check_generation(self) -> None:
+    def check_own(self) -> None:
         """Refuse to go on if another driver has taken the directory over.
 
         Its number is the next one. It is deleted after this driver's own one, and is looked up
