@@ -79,26 +79,9 @@ class AccuracyEvaluator:
         LabelError
             If a row has no prediction, or no label that names a class.
         """
-        from pyspark.sql import functions as F
-
-        pairs = _pairs(df, self.prediction_col, self.label_col)
-        no_class = F.max(F.when(F.col("true").isNull(), F.col("number")))
-        counted = pairs.agg(
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(F.col("predicted") == F.col("true")).alias("right"),
-            F.count_if(F.col("predicted").isNull()).alias("unpredicted"),
-            F.count_if(F.col("true").isNull()).alias("unlabelled"),
-            no_class.alias("no_class"),
-        ).first()
-        rows, right, unpredicted, unlabelled, number = counted or (0, 0, 0, 0, None)
-        _check_counts(
-            rows=rows,
-            unpredicted=unpredicted,
-            unlabelled=unlabelled,
-            columns=(self.prediction_col, self.label_col),
-            are_numbers=number is not None,
-        )
-        return float(right / rows)
+        cells = _count_pairs(df, self.prediction_col, self.label_col)
+        right = sum(count for true, predicted, count in cells if true == predicted)
+        return right / sum(count for *_, count in cells)
 
     def report(
         self,
@@ -202,28 +185,35 @@ def confusion_matrix(
     label_col: str = "label",
     classes: int | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Count how often each class was predicted for each label, with one aggregation job.
+    """Count how often each class was predicted for each label.
 
     Shape of the result: (classes, classes).
     """
-    counted = _pairs(df, prediction_col, label_col).groupBy("true", "predicted").count()
-    cells = [(row["true"], row["predicted"], row["count"]) for row in counted.collect()]
-    _check_counts(
-        rows=sum(n for _, _, n in cells),
-        unpredicted=sum(n for _, predicted, n in cells if predicted is None),
-        unlabelled=sum(n for true, _, n in cells if true is None),
-        columns=(prediction_col, label_col),
-    )
-    return confusion_from_counts(cells, classes)
+    return confusion_from_counts(_count_pairs(df, prediction_col, label_col), classes)
 
 
-def _pairs(df: DataFrame, prediction_col: str, label_col: str) -> DataFrame:
+def _count_pairs(df: DataFrame, prediction_col: str, label_col: str) -> list[tuple[int, int, int]]:
+    """Count the rows of each label and predicted class, in one aggregation job."""
+    from pyspark.sql import functions as F
+
     check_columns(df, (prediction_col, label_col))
-    return df.select(
+    pairs = df.select(
         true_class(df, label_col).alias("true"),
         predicted_class(df, prediction_col).alias("predicted"),
         single_number(df, label_col).alias("number"),
     )
+    counted = pairs.groupBy("true", "predicted").agg(
+        F.count(F.lit(1)).alias("rows"), F.max("number").alias("number")
+    )
+    groups = counted.collect()
+    _check_counts(
+        rows=sum(row["rows"] for row in groups),
+        unpredicted=sum(row["rows"] for row in groups if row["predicted"] is None),
+        unlabelled=sum(row["rows"] for row in groups if row["true"] is None),
+        columns=(prediction_col, label_col),
+        are_numbers=any(row["true"] is None and row["number"] is not None for row in groups),
+    )
+    return [(row["true"], row["predicted"], row["rows"]) for row in groups]
 
 
 def _check_counts(
@@ -232,7 +222,7 @@ def _check_counts(
     unpredicted: int,
     unlabelled: int,
     columns: tuple[str, str],
-    are_numbers: bool = False,
+    are_numbers: bool,
 ) -> None:
     prediction_col, label_col = columns
     if not rows:
