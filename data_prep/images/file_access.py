@@ -29,6 +29,7 @@ from distkeras_grid.errors import (
     StorageError,
     UnreadableImageError,
 )
+from distkeras_grid.spark.internals import hadoop_of
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.stores.range_reader import RangeReader
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
@@ -364,10 +365,8 @@ class _Configuration:
     """Hadoop's configuration in the driver's JVM, as far as `namenode_urls` needs it."""
 
     def __init__(self, spark: SparkSession) -> None:
-        context: Any = spark.sparkContext
-        self._values = context._jsc.hadoopConfiguration()
-        users = context._jvm.org.apache.hadoop.security.UserGroupInformation
-        self.user = str(users.getCurrentUser().getShortUserName())
+        self._values = hadoop_of(spark)[1]
+        self.user = Storage(spark).user()
 
     def get(self, name: str, default: str = "") -> str:
         """Return a setting."""

@@ -49,7 +49,7 @@ from data_prep.spark.scan import (
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.groups import GROUP_COLUMN
+from distkeras_grid.spark.dataframes import GROUP_COLUMN
 from distkeras_grid.spark.partitions import partition_key
 from distkeras_grid.spark.worker_jobs import limit_arrow_batch
 

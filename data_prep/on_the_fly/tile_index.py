@@ -27,7 +27,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.progress import Say
-from distkeras_grid.spark.groups import with_groups
+from distkeras_grid.spark.dataframes import with_groups
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.partitions import partition_key
 from distkeras_grid.spark.session import build_session, task_slots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
 from data_prep.dataset.diff import FileInfo, precheck_files
@@ -16,6 +16,7 @@ from data_prep.spark.driver import executor_errors, relative_to
 from data_prep.spark.scan import Reader
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
 from distkeras_grid.spark.hidden_files import find_directories, find_hidden
+from distkeras_grid.spark.internals import input_files
 from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def list_images(
     walk = walk or walked(storage, settings.input)
     files = open_files(spark, storage, settings.input, settings.file_glob, walk)
     with executor_errors(spark, settings.input, "listing"):
-        by_uri = _listed(spark, files)
+        by_uri = _listed(files)
     below = relative_to(storage.resolve(settings.input))
     check_files(storage, settings.file_glob, map(below, by_uri), walk)
     with executor_errors(spark, settings.input, "listing"):
@@ -132,14 +133,14 @@ def open_files(
     return load([*again, *closed])
 
 
-def _listed(spark: SparkSession, files: DataFrame) -> dict[str, FileInfo]:
+def _listed(files: DataFrame) -> dict[str, FileInfo]:
     """Return files by their whole paths."""
     columns = ("path", "length", "unix_millis(modificationTime) as modified")
     rows = files.selectExpr(*columns).toArrow().to_pylist()
     infos = {row["path"]: FileInfo(row["path"], row["length"], row["modified"]) for row in rows}
     # Spark returns no rows for files of 0 bytes.
     return infos | {
-        uri: FileInfo(uri, 0, 0) for uri in input_files(spark, files) if uri not in infos
+        uri: FileInfo(uri, 0, 0) for uri in map(_as_path, input_files(files)) if uri not in infos
     }
 
 
@@ -205,13 +206,6 @@ def _list_folders(
     sizes = {row[0]: row for row in rows.select("path", "sum(length)", "max(modified)").collect()}
     empty = (None, 0, 0)
     return {uri: FileInfo(uri, *sizes.get(uri, empty)[1:]) for uri in folders}
-
-
-def input_files(spark: SparkSession, files: DataFrame) -> list[str]:
-    """Return the paths of all files of a DataFrame, with one call of the JVM."""
-    jvm: Any = spark.sparkContext._jvm
-    joined = str(jvm.org.apache.hadoop.util.StringUtils.join("\n", files._jdf.inputFiles()))
-    return [_as_path(uri) for uri in joined.split("\n")] if joined else []
 
 
 def _as_path(uri: str) -> str:
@@ -316,7 +310,7 @@ def _hidden_folder(spark: SparkSession, uri: str, glob: str) -> str | None:
         return None
     try:
         with executor_errors(spark, uri, "looking into"):
-            count = len(input_files(spark, _binary_files(spark, glob).load(escaped(uri))))
+            count = len(input_files(_binary_files(spark, glob).load(escaped(uri))))
     except GridError as error:
         return f"it cannot be looked into: {error}"
     hides = f"whose name begins with {name[0]!r}, which hides it from Spark. Rename it."

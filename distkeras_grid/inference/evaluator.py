@@ -18,7 +18,7 @@ from distkeras_grid.inference.class_expressions import (
 )
 from distkeras_grid.inference.vote_counts import VoteCounts, class_names, has_scores, tallies_of
 from distkeras_grid.metrics import confusion_from_counts
-from distkeras_grid.spark.groups import GROUP_COLUMN, SOURCE_COLUMN
+from distkeras_grid.spark.dataframes import GROUP_COLUMN, SOURCE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

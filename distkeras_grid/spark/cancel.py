@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import Any
+
+from distkeras_grid.spark.internals import active_context, log_level, running_tasks
 
 # Spark kills the Python processes of cancelled tasks within about 4 s.
 STOP_SECONDS = 10.0
@@ -27,22 +28,20 @@ def stop_work(seconds: float = STOP_SECONDS) -> None:
     if "pyspark" not in sys.modules:
         return
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark import SparkContext
 
-    context: Any = SparkContext._active_spark_context
-    # An interrupt while it stops leaves one that has no JVM any more.
-    if context is None or context._jsc is None:
+    context = active_context()
+    if context is None:
         return
     deadline = time.monotonic() + seconds
     level, failures = None, 0
     while failures < MOST_FAILURES and time.monotonic() < deadline:
         try:
-            level = level or _level(context)
+            level = level or log_level(context)
             context.setLogLevel("OFF")
             # Again and again: an interrupt closes connections of other threads, too, and Py4J sends
             # their commands a second time, so that jobs come after the first time.
             context.cancelAllJobs()
-            if not _running_tasks(context):
+            if not running_tasks(context):
                 break
             failures = 0
         except (Py4JError, OSError):
@@ -51,17 +50,3 @@ def stop_work(seconds: float = STOP_SECONDS) -> None:
     if level is not None:
         with contextlib.suppress(Py4JError, OSError):
             context.setLogLevel(level)
-
-
-def _level(context: Any) -> str:
-    """Return the least severe level that Spark logs."""
-    return str(context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel())
-
-
-def _running_tasks(context: Any) -> int:
-    # The status tracker forgets cancelled tasks at once, and the scheduler when they have ended.
-    running = context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
-    count = 0
-    while running.hasNext():
-        count += running.next()
-    return count

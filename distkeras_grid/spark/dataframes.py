@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -15,7 +15,7 @@ from distkeras_grid.dataset.manifest import (
 from distkeras_grid.dataset.versions import choose, file_of, present_manifest, refuse_incomplete
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.spark.columns import refuse_stream
-from distkeras_grid.spark.groups import with_groups
+from distkeras_grid.spark.internals import is_classic
 from distkeras_grid.spark.session import refuse_connect
 from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.storage_errors import translated
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPLIT_COLUMN, IMAGE_COLUMN, DIGEST_COLUMN = "split", "image", "source_sha256"
+SOURCE_COLUMN, GROUP_COLUMN = "source", "group"
 
 # Rows of files, and joins whose other side is broadcast by a hint: Spark computes the same rows in
 # the same order each time.
@@ -53,7 +54,7 @@ def as_dataframe(
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return read_parquet(spark, str(data))
     module = type(data).__module__
-    remote = module.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession")
+    remote = module.startswith("pyspark.sql.connect") or not is_classic(spark)
     refuse_connect(f"{what} ({type(data).__name__})", remote=remote)
     if isinstance(data, DataFrame):
         if not streams:
@@ -179,10 +180,16 @@ def apply_label_overrides(frame: DataFrame, corrections: Sequence[LabelOverride]
     )
 
 
-def plan_of(frame: DataFrame) -> str:
-    """Return the physical plan as text."""
-    plans: Any = frame._jdf.queryExecution()
-    return str(plans.executedPlan().toString())
+def with_groups(frame: DataFrame, groups: Mapping[str, str]) -> DataFrame:
+    """Return rows of tiles with the groups of their images, such as specimens, as a column."""
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    if not groups or SOURCE_COLUMN not in frame.columns or GROUP_COLUMN in frame.columns:
+        return frame
+    table = pa.table({"_source": list(groups.keys()), GROUP_COLUMN: list(groups.values())})
+    known = F.broadcast(frame.sparkSession.createDataFrame(table))
+    return frame.join(known, F.col(SOURCE_COLUMN) == F.col("_source"), "left").drop("_source")
 
 
 def version_of(frame: DataFrame) -> dict[str, Any] | None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
+from distkeras_grid.spark.internals import has_jvm
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -45,14 +47,12 @@ def launching() -> Iterator[None]:
     It would stay for ever: PySpark has then deleted the folder in which a JVM leaves its port, and
     only one that has left it ends with its process.
     """
-    from pyspark import SparkContext
-
     this = psutil.Process()
     before = set(this.children())
     try:
         yield
     except BaseException:
-        if SparkContext._gateway is None:
+        if not has_jvm():
             for child in set(this.children()) - before:
                 with suppress(psutil.NoSuchProcess):
                     if any("spark" in word.lower() for word in child.cmdline()):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import locale
 import os
-from typing import Any
 
 from distkeras_grid.errors import StorageError
 
@@ -24,11 +23,6 @@ def use_utf8() -> None:
     """
     if locale.nl_langinfo(locale.CODESET).upper() not in (UTF8, "UTF8"):
         os.environ["LC_ALL"] = LOCALE
-
-
-def java_encoding(jvm: Any) -> str:
-    """Return the encoding in which a JVM reads the names of local files."""
-    return str(jvm.java.lang.System.getProperty("sun.jnu.encoding"))
 
 
 def unreadable_name(path: str, encoding: str) -> StorageError:

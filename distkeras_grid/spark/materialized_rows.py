@@ -25,7 +25,8 @@ from distkeras_grid.signals import interrupts_first, is_interrupt
 from distkeras_grid.spark.cancel import stop_work
 from distkeras_grid.spark.columns import Columns, quoted
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN, is_data_set
-from distkeras_grid.spark.session import local_cores, task_slots, temporary_directory
+from distkeras_grid.spark.internals import temporary_directory
+from distkeras_grid.spark.session import local_cores, task_slots
 from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.storage_errors import translated
 from distkeras_grid.spark.worker_jobs import job_error, limit_arrow_batch, spark_reason

@@ -6,6 +6,8 @@ import contextlib
 import sys
 from typing import Any
 
+from distkeras_grid.spark.internals import active_context
+
 _WATCHED: set[int] = set()
 
 
@@ -32,9 +34,8 @@ def _cancel_after_interrupt(result: Any) -> None:
     An interrupt in the middle of what Py4J sends or receives becomes its Py4JNetworkError.
     """
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-    from pyspark import SparkContext
 
-    context = SparkContext._active_spark_context
+    context = active_context()
     if context is None:
         return
     if isinstance(result.error_in_exec, KeyboardInterrupt):

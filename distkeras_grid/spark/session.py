@@ -11,26 +11,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
 from distkeras_grid.spark.driver_jvm import LOOPBACK, launching, with_address
+from distkeras_grid.spark.internals import (
+    active_context,
+    attempt_of,
+    executor_count,
+    silence_writes,
+)
 from distkeras_grid.spark.local_names import use_utf8
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# All cores, and failed tasks are retried.
 # Rows of Parquet that Spark reads at once. Of its 4,096, large images take more memory than an
 # executor has.
 READ_SETTING, READ_ROWS = "spark.sql.parquet.columnarReaderBatchSize", "64"
+# All cores, and failed tasks are retried.
 DEFAULT_MASTER = "local[*,4]"
-
-# Logger of the driver's part of Spark's writes.
-WRITES = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
 
 # spark-submit leaves the port of its JVM here, for the Python that it starts.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -48,12 +51,10 @@ def planned_settings(master: str | None) -> dict[str, str]:
 
 def planned_master(master: str | None) -> str | None:
     """Return the master that `build_session` will use, None if a submission has chosen it."""
-    from pyspark import SparkContext
-
     if _SUBMITTED in os.environ:
         return None
     # `build_session` returns the session that is running, whatever master is named.
-    running = SparkContext._active_spark_context
+    running = active_context()
     return str(running.master) if running is not None else master or DEFAULT_MASTER
 
 
@@ -104,10 +105,7 @@ def build_session(
     with launching(), with_address() if is_local else nullcontext():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    jvm: Any = session.sparkContext._jvm
-    log4j = jvm.org.apache.logging.log4j
-    # The driver's part of a write logs its error with a stack, before it raises it.
-    log4j.core.config.Configurator.setLevel(WRITES, log4j.Level.OFF)
+    silence_writes(session.sparkContext)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark writes the message of each exception as JSON, too, before it raises it.
         PySparkLogger.getLogger(logger).setLevel("CRITICAL")
@@ -162,18 +160,10 @@ def active_session() -> SparkSession:
     return session
 
 
-def temporary_directory(spark: SparkSession) -> str:
-    """Return Spark's directory of temporary files on the driver, deleted with the session."""
-    context: Any = spark.sparkContext
-    return str(context._temp_dir)
-
-
 def this_driver(spark: SparkSession) -> Driver:
     """Return this driver, as Spark names it."""
-    # In client mode, and without YARN, Spark knows no attempts.
-    attempt: Any = spark.sparkContext._jsc.sc().applicationAttemptId()
-    number = int(attempt.get()) if attempt.isDefined() else 1
-    return Driver(str(spark.sparkContext.applicationId), number)
+    context = spark.sparkContext
+    return Driver(str(context.applicationId), attempt_of(context))
 
 
 # How long Spark's own schedulers wait for the first executors
@@ -192,9 +182,8 @@ def lacks_executors(spark: SparkSession) -> bool:
     dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false")
     if local_cores(str(context.master)) is not None or dynamic == "true":
         return False
-    jvm_context: Any = context._jsc.sc()
-    # The tracker counts the driver as an executor. A session that was stopped gets no more.
-    return not jvm_context.isStopped() and len(jvm_context.statusTracker().getExecutorInfos()) < 2
+    # A session that was stopped gets no more.
+    return executor_count(context) == 0
 
 
 def wait_for_executors(spark: SparkSession, seconds: float = math.inf) -> None:
@@ -243,9 +232,7 @@ def task_slots(spark: SparkSession) -> int:
     cores = local_cores(str(context.master))
     each = conf.get("spark.executor.cores")
     if cores is None and each:
-        # The tracker counts the driver as an executor.
-        tracker: Any = context._jsc.sc().statusTracker()
-        cores = (len(tracker.getExecutorInfos()) - 1) * int(each)
+        cores = (executor_count(context) or 0) * int(each)
     # On a cluster without that setting an executor has all cores of its node; this is their sum.
     cores = cores or int(context.defaultParallelism)
     return cores // int(conf.get("spark.task.cpus", "1") or 1)
@@ -258,6 +245,8 @@ def executor_slots(setting: Callable[[str], str | None]) -> int:
     return max(1, cores // int(setting("spark.task.cpus") or 1))
 
 
+# For how many tasks Spark cuts files; it takes the cores of the executors if it is not set.
+_CUTS = "spark.sql.leafNodeDefaultParallelism"
 # Settings that blocks of `setting_of_session` have changed.
 _changed: WeakKeyDictionary[SparkSession, dict[str, _Changed]] = WeakKeyDictionary()
 _changing = threading.Lock()
@@ -297,6 +286,22 @@ def setting_of_session(spark: SparkSession, name: str, value: str) -> Iterator[N
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, now)
+
+
+def read_parallelism(spark: SparkSession) -> int:
+    """Return for how many tasks Spark cuts large files now."""
+    return int(spark.conf.get(_CUTS, None) or spark.sparkContext.defaultParallelism)
+
+
+@contextmanager
+def planned_for(spark: SparkSession, tasks: int | None) -> Iterator[None]:
+    """Let Spark cut files as for so many tasks, whatever cores it has; None changes nothing.
+
+    By default each core of the cluster gets a piece, and the longest pieces are read first. With
+    other cores, the rows of the same files may thus come in another order.
+    """
+    with nullcontext() if tasks is None else setting_of_session(spark, _CUTS, str(tasks)):
+        yield
 
 
 def local_cores(master: str) -> int | None:

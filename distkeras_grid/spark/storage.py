@@ -23,10 +23,10 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark import local_disk
+from distkeras_grid.spark.internals import hadoop_of
 from distkeras_grid.spark.local_names import (
     UTF8,
     check_names_below,
-    java_encoding,
     unreadable_name,
 )
 from distkeras_grid.spark.storage_errors import causes_of, is_closed, translated
@@ -96,8 +96,7 @@ class Storage:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        context: Any = spark.sparkContext
-        self._use(context._gateway, context._jsc.hadoopConfiguration())
+        self._use(*hadoop_of(spark))
 
     @classmethod
     def of_jvm(cls, gateway: Any, configuration: Any) -> Self:
@@ -110,7 +109,8 @@ class Storage:
         self._gateway = gateway
         self.jvm = gateway.jvm
         self._configuration = configuration
-        self._encoding = java_encoding(self.jvm)
+        # In which the JVM reads the names of local files.
+        self.encoding = str(self.jvm.java.lang.System.getProperty("sun.jnu.encoding"))
 
     def resolve(self, uri: str) -> str:
         """Return the full path: scheme, host and directories from the root."""
@@ -135,15 +135,10 @@ class Storage:
         whole = self.resolve(uri)
         return "/" + whole[5:].lstrip("/") if whole.startswith("file:") else None
 
-    @property
-    def encoding(self) -> str:
-        """Encoding in which the JVM reads the names of local files."""
-        return self._encoding
-
     def check_names(self, uri: str) -> None:
         """Refuse a local folder that holds names which Java passes over; see `local_names`."""
         if (path := self.local_path(uri)) is not None:
-            check_names_below(path, self._encoding)
+            check_names_below(path, self.encoding)
 
     def matcher(self, glob: str) -> Callable[[str], bool]:
         """Return a function that tells whether a name matches a pattern, in Hadoop's syntax."""
@@ -516,8 +511,8 @@ class Storage:
         path = self.jvm.org.apache.hadoop.fs.Path(uri)
         file_system = path.getFileSystem(self._configuration)
         whole = file_system.makeQualified(path)
-        if self._encoding != UTF8 and _is_local(file_system) and not str(whole).isascii():
-            raise unreadable_name(uri, self._encoding)
+        if self.encoding != UTF8 and _is_local(file_system) and not str(whole).isascii():
+            raise unreadable_name(uri, self.encoding)
         return file_system, whole
 
     @contextmanager

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,13 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.file_systems import FORBIDDEN, NODES, STRANGER, full, meaning
+from distkeras_grid.spark.internals import (
+    barrier_slots,
+    collect_partitions,
+    failure_of_task,
+    kill_task,
+    share_rows,
+)
 from distkeras_grid.spark.memory import ExecutorContainer, megabytes, round_up
 from distkeras_grid.spark.session import READ_ROWS, READ_SETTING, setting_of_session
 
@@ -60,9 +67,6 @@ OURS = "distkeras_grid.errors."
 # By default Spark sends rows to Python in batches of up to 64 MB. JVM and worker hold several.
 PIECE_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 PIECE = "16m"
-
-# A worker's stage has one task, and one more for each time that it was lost.
-_MOST_TASKS = 100_000
 
 # Spark cancels a job in less than 0.2 s; a driver that is busy may need more.
 CANCEL_SECONDS = 5.0
@@ -151,9 +155,7 @@ class WorkerJobs:
 
     def restart(self, attempt: int) -> None:
         """Kill one task attempt, which Spark then starts again on any executor."""
-        # Only the JVM's SparkContext has this method. A killed attempt does not count as failed.
-        jvm_context: Any = self._context._jsc.sc()
-        jvm_context.killTaskAttempt(attempt, True, "the worker is silent")
+        kill_task(self._context, attempt, "the worker is silent")
 
     def error(self, seat: int | None = None) -> GridError | None:
         """Return why a seat's job has failed; without a seat, why the first job failed."""
@@ -173,7 +175,7 @@ class WorkerJobs:
 
     def reason_of_loss(self, seat: int, attempt: int) -> str:
         """Return why a seat's task has failed, in a line; "" if Spark does not know of it (yet)."""
-        failure = _failure_of(self._context, self._seat_tag(seat), attempt)
+        failure = failure_of_task(self._context, self._seat_tag(seat), attempt)
         return loss_reason(failure) if failure else ""
 
     def rows(self) -> list[Row]:
@@ -241,21 +243,17 @@ class WorkerJobs:
         sends to an executor once.
         """
         from pyspark.serializers import CloudPickleSerializer
-        from pyspark.sql import DataFrame
 
         group = self._tasks is not None
-        session: Any = self._frame.sparkSession
-        frame: Any = self._frame._jdf
-        rows = frame.queryExecution().toRdd()
+        seats, same_rows = share_rows(self._frame)
         serializer: Any = CloudPickleSerializer
         shared = self._context.broadcast(serializer().dumps(self._task))
-        rdds = []
-        for seat in range(1 if group else rows.getNumPartitions()):
-            part = session._jsparkSession.internalCreateDataFrame(rows, frame.schema(), False)
-            own = partial(_with_key, shared, self._key_of(seat))
-            own_frame = DataFrame(part, session).mapInArrow(own, self._schema, barrier=group)
-            rdds.append(own_frame.rdd)
-        return rdds
+        return [
+            same_rows()
+            .mapInArrow(partial(_with_key, shared, self._key_of(seat)), self._schema, barrier=group)
+            .rdd
+            for seat in range(1 if group else seats)
+        ]
 
     def _submit(self, seat: int) -> None:
         with self._changed:
@@ -274,7 +272,8 @@ class WorkerJobs:
         try:
             if self._await_slots():
                 with self._tagged(self._tag, self._seat_tag(seat)):
-                    rows = self._rows_of(seat)
+                    partitions = [seat] if self._tasks is None else range(self._tasks)
+                    rows = collect_partitions(self._rdds[seat], partitions)
         except Exception as raised:  # noqa: BLE001 - kept for error(), which the caller's thread asks for
             error = raised
         self._end(seat, rows, error)
@@ -289,26 +288,6 @@ class WorkerJobs:
                 self._rows[seat] = rows
             self._running -= 1
             self._changed.notify_all()
-
-    def _rows_of(self, seat: int) -> list[Row]:
-        """Run the job of one seat, like `SparkContext.runJob` but without a Python function.
-
-        Such a function would cost each worker a second Python process.
-        """
-        from pyspark.util import _load_from_socket
-
-        context: Any = self._context
-        # When a job fails, Spark ends all jobs whose lineage has the RDD that it has computed. So
-        # each job computes one of its own, on top of the rows that all share.
-        rdd: Any = context.union([self._rdds[seat]])
-        partitions = [seat] if self._tasks is None else list(range(self._tasks))
-        socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, partitions)
-        source: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
-        # Older versions of Spark return the rows themselves.
-        with (
-            source if isinstance(source, AbstractContextManager) else nullcontext(source) as stream
-        ):
-            return list(stream)
 
     @contextmanager
     def _tagged(self, *tags: str) -> Iterator[None]:
@@ -334,28 +313,8 @@ def _with_key(
 
 def lack_of_slots(context: SparkContext, tasks: int) -> str:
     """Return why a group cannot start now; "" if Spark has a slot for each of its tasks."""
-    jvm: Any = context._jsc.sc()
-    slots = jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile())
+    slots = barrier_slots(context)
     return "" if slots >= tasks else f"{tasks} tasks start together, and Spark has {slots} slots."
-
-
-def _failure_of(context: SparkContext, tag: str, attempt: int) -> str:
-    """Return Spark's message about a task that has failed; "" if it knows of no failure."""
-    jvm: Any = context._jsc.sc()
-    store, tracker = jvm.statusStore(), jvm.statusTracker()
-    for job in tracker.getJobIdsForTag(tag):
-        stages = tracker.getJobInfo(job)
-        # The last stage is that of the worker, and those before are the reading that all share.
-        last = max(stages.get().stageIds(), default=None) if stages.isDefined() else None
-        info = None if last is None else tracker.getStageInfo(last)
-        if info is None or not info.isDefined():
-            continue
-        for again in range(info.get().currentAttemptId() + 1):
-            tasks = store.taskList(last, again, _MOST_TASKS)
-            for task in map(tasks.apply, range(tasks.size())):
-                if int(task.taskId()) == attempt and task.errorMessage().isDefined():
-                    return str(task.errorMessage().get())
-    return ""
 
 
 def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) -> int:

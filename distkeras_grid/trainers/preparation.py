@@ -29,12 +29,13 @@ from distkeras_grid.rules import SynchronousRule, compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
-from distkeras_grid.spark.file_splits import planned_for, read_parallelism
 from distkeras_grid.spark.materialized_rows import materialized
 from distkeras_grid.spark.row_partitioner import partition_rows
 from distkeras_grid.spark.session import (
     active_session,
     lacks_executors,
+    planned_for,
+    read_parallelism,
     this_driver,
     wait_for_executors,
 )

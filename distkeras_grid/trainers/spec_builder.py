@@ -12,7 +12,7 @@ import msgspec
 from distkeras_grid.frozen_struct import plain
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.rules import compression_spec, spec_of
-from distkeras_grid.spark.dataframes import plan_of
+from distkeras_grid.spark.internals import plan_of
 from distkeras_grid.spec import (
     AlgorithmSpec,
     DataSpec,

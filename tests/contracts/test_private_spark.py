@@ -1,4 +1,4 @@
-"""Private names of PySpark are in few modules: what another kind of session must replace."""
+"""Private names of PySpark are in one module: what another kind of session must replace."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ PRIVATE = re.compile(
     r"|_load_from_socket"
 )
 MODULES = {
-    "distkeras_grid/spark/cancel.py": "cancels all jobs of an interrupted driver",
-    "distkeras_grid/spark/dataframes.py": "the text of a plan, for a run's description",
-    "distkeras_grid/spark/driver_jvm.py": "starts the driver's JVM",
-    "distkeras_grid/spark/notebooks.py": "cancels the jobs of a cell",
-    "distkeras_grid/spark/session.py": "executors, attempts and folders of the session",
-    "distkeras_grid/spark/storage.py": "files",
-    "distkeras_grid/spark/worker_jobs.py": "one job for each worker",
+    "distkeras_grid/spark/internals.py": "all that a session is asked for",
     "distkeras_grid/submission/container_logs.py": "YARN's classes, without a session",
-    "data_prep/images/file_access.py": "Hadoop's settings, for WebHDFS",
-    "data_prep/spark/discovery.py": "paths of all files of a DataFrame, in one call",
 }
 
 

@@ -224,7 +224,8 @@ def test_without_a_master_the_default_one_or_a_running_session_counts(here, monk
     preflight.check_slots(None, 2)
     with pytest.raises(NotEnoughSlotsError):
         preflight.check_slots(None, 3)
-    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(master="local[3]"))
+    running = SimpleNamespace(master="local[3]", _jsc=object())
+    monkeypatch.setattr(SparkContext, "_active_spark_context", running)
     preflight.check_slots("local", 3)
     with pytest.raises(NotEnoughSlotsError):
         preflight.check_slots("local[8]", 4)

@@ -14,10 +14,10 @@ from distkeras_grid.spark.columns import resolve_columns, resolve_features, valu
 from distkeras_grid.spark.dataframes import (
     as_dataframe,
     is_data_set,
-    plan_of,
     read_parquet,
     read_tiles,
 )
+from distkeras_grid.spark.internals import plan_of
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import IllegalArgumentException
 
-from distkeras_grid.spark.file_splits import planned_for, read_parallelism
+from distkeras_grid.spark.session import planned_for, read_parallelism
 
 pytestmark = pytest.mark.spark
 

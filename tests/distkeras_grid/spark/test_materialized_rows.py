@@ -14,8 +14,8 @@ from distkeras_grid.spark import materialized_rows as module
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
+from distkeras_grid.spark.internals import temporary_directory
 from distkeras_grid.spark.materialized_rows import IDENTITY, materialized, read_rows, store_rows
-from distkeras_grid.spark.session import temporary_directory
 from distkeras_grid.spark.storage import Storage
 
 pytestmark = pytest.mark.spark
