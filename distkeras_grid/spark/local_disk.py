@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
 
 from distkeras_grid import fsync
-from distkeras_grid.errors import NoSpaceError, StorageError
+from distkeras_grid.errors import StorageError
 
 
 def persist(path: str) -> None:
     """Let a file, or a folder with all files in it, reach the disk."""
-    try:
+    # Somebody may rename or delete it at the same time: the rename says who was first. What this
+    # user may not read, they have not just written: it is only moved aside.
+    with suppress(FileNotFoundError, PermissionError):
         fsync.persist(path)
-    except (FileNotFoundError, PermissionError):
-        # Somebody renames or deletes it at the same time: the rename says who was first. What this
-        # user may not read, they have not just written: it is only moved aside.
-        pass
-    except OSError as error:
-        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
-        raise kind(
-            f"{path} cannot be written to the disk: {error.strerror}. Look at the disk."
-        ) from error
 
 
 @contextmanager
@@ -43,16 +36,22 @@ def renaming(source: str, target: str) -> Iterator[None]:
         ) from error
 
 
-def link(files: Any, new: Any, old: Any) -> bool:
-    """Give a file a second name; return False on disks without hard links."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+def rename_file(source: str, target: str, *, overwrite: bool) -> None:
+    """Rename a file in one step, which replaces another one, or fails if there is one.
 
+    Hadoop does neither on a local disk.
+    """
+    if overwrite:
+        os.replace(source, target)
+        return
     try:
-        files.createLink(new, old)
-    except Py4JJavaError as error:
-        # "Operation not permitted", "Operation not supported": what the disk says varies.
-        kinds = ("FileSystemException", "UnsupportedOperationException")
-        if error.java_exception.getClass().getSimpleName() in kinds:
-            return False
+        os.link(source, target)
+    except (FileExistsError, FileNotFoundError):
         raise
-    return True
+    except OSError:
+        # A disk without hard links: what it says varies.
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(source, target)
+    else:
+        os.unlink(source)

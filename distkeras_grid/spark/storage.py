@@ -8,6 +8,7 @@ name only when it is complete: it is written under a hidden name first, and then
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import tempfile
 import uuid
@@ -378,12 +379,15 @@ class Storage:
             if not _is_local(file_system):
                 self._rename(file_system, from_path, to_path, overwrite=overwrite)
                 return
-            is_file = file_system.getFileStatus(from_path).isFile()
-            with local_disk.renaming(
-                str(from_path.toUri().getPath()), str(to_path.toUri().getPath())
-            ):
-                rename = self._rename_local if is_file else self._rename
-                rename(file_system, from_path, to_path, overwrite=overwrite)
+            old, new = (str(path.toUri().getPath()) for path in (from_path, to_path))
+            with local_disk.renaming(old, new):
+                if os.path.isfile(old):
+                    # The checksum of a former file would be wrong for this one.
+                    checksum = file_system.getChecksumFile(to_path)
+                    file_system.getRawFileSystem().delete(checksum, False)
+                    local_disk.rename_file(old, new, overwrite=overwrite)
+                else:
+                    self._rename(file_system, from_path, to_path, overwrite=overwrite)
 
     def _rename(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
         # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
@@ -395,31 +399,6 @@ class Storage:
         options = self._gateway.new_array(modes, 1)
         options[0] = modes.OVERWRITE if overwrite else modes.NONE
         context.rename(source, target, options)
-
-    def _rename_local(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
-        """Rename a local file in one step, which replaces another or fails if there is one.
-
-        Hadoop does neither, and a rename of Java's would replace a file that comes after its check.
-        Checksums lie in files of their own, and may be left of a file that was deleted by hand. At
-        each moment a file has its own one or none.
-        """
-        raw = file_system.getRawFileSystem()
-        checksum = file_system.getChecksumFile(target)
-        raw.delete(checksum, False)
-        files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
-        options = self._gateway.new_array(self.jvm.java.nio.file.CopyOption, int(overwrite))
-        none = self._gateway.new_array(self.jvm.java.lang.String, 0)
-        old, new = (paths.get(path.toUri().getPath(), none) for path in (source, target))
-        if overwrite:
-            options[0] = self.jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
-            files.move(old, new, options)
-        elif local_disk.link(files, new, old):
-            files.delete(old)
-        else:
-            files.move(old, new, options)
-        former = file_system.getChecksumFile(source)
-        if raw.exists(former):
-            raw.rename(former, checksum)
 
     def persist(self, uri: str) -> None:
         """Let a folder that Spark has written reach the disk, if it is on a local one."""

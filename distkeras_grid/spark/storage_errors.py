@@ -24,6 +24,7 @@ HINTS = {
     **file_systems.FORBIDDEN,
     "UnsupportedFileSystemException": "Spark has no driver for this kind of path.",
     "FileAlreadyExistsException": "Something of that name exists already.",
+    "FileExistsError": "Something of that name exists already.",
     "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "
     "again.",
 }
@@ -41,7 +42,7 @@ def is_closed(causes: list[tuple[str, str]]) -> bool:
 
 @contextmanager
 def translated(action: str, uri: str) -> Iterator[None]:
-    """Turn an exception of the JVM into a `StorageError` with the path in its message."""
+    """Turn an error of the JVM or of the disk into a `StorageError` with the path in it."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -54,6 +55,11 @@ def translated(action: str, uri: str) -> Iterator[None]:
         raise storage_error(
             action, uri, [(type(error).__name__, _first_line(str(error)))]
         ) from error
+    except OSError as error:
+        # Without a number it is about the connection to the JVM, as are those that follow.
+        if error.strerror is None or isinstance(error, ConnectionError):
+            raise
+        raise storage_error(action, uri, [(type(error).__name__, error.strerror)]) from error
 
 
 def causes_of(exception: Any) -> list[tuple[str, str]]:
@@ -79,7 +85,7 @@ def storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stora
         )
     hint = _meaning(HINTS, causes)
     # Java also reports "not found", with the reason, if the system refuses to open a file.
-    if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
+    if name in ("FileNotFoundException", "FileNotFoundError") and not hint:
         return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
     return StorageError(f"{text} {hint}" if hint else text)
 

@@ -346,6 +346,10 @@ def test_a_file_that_replaces_another_is_readable_with_checksums_or_without(
     assert names(tmp_path) == ["a"]
 
 
+def refuse(*_):
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 def test_a_file_that_comes_after_the_check_is_not_replaced(
     storage, root, tmp_path, monkeypatch, links
@@ -354,7 +358,7 @@ def test_a_file_that_comes_after_the_check_is_not_replaced(
     storage.write_text(f"{root}/a", "winner")
     monkeypatch.setattr(Storage, "exists", lambda *_: False)
     if not links:
-        monkeypatch.setattr("distkeras_grid.spark.local_disk.link", lambda *_: False)
+        monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(StorageError, match="exists already"):
         storage.write_text(f"{root}/a", "late")
     storage.write_text(f"{root}/b", "new")
