@@ -109,6 +109,12 @@ def test_whole_numbers_beyond_32_bits_name_their_column(frame):
     assert read(small, field).tolist() == [[4]]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
+def test_whole_numbers_for_an_input_of_whole_numbers_keep_their_digits(frame, dtype):
+    (field,) = resolve_features(frame, "id", model((1,), dtype=dtype))
+    assert frame.select(value_expression(frame, field)).first()[0] == [3_000_000_000]
+
+
 def test_a_mask_is_a_label_by_its_field_and_a_feature_is_one_by_its_name(frame):
     mask = Field("mask", (2,))
     columns = resolve_columns(frame, "image", mask, model=model((1, 2, 3)))
@@ -117,6 +123,9 @@ def test_a_mask_is_a_label_by_its_field_and_a_feature_is_one_by_its_name(frame):
     assert own.labels == own.features
     with pytest.raises(SchemaError, match=r"label_col=Field\(\"mask\""):
         resolve_columns(frame, "image", "mask")
+    with pytest.raises(SchemaError, match=r"features_col=Field\(\"mask\", shape="):
+        resolve_features(frame, "mask")
+    assert resolve_features(frame, mask) == (mask,)
 
 
 def test_outputs_that_need_no_label(frame):

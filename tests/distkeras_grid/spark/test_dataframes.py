@@ -76,16 +76,6 @@ def test_a_path_nobody_serves_is_one_clear_error(spark, one_try, path, cause):
     assert "\n" not in str(caught.value)
 
 
-def test_a_binary_column_without_metadata_prints_the_field_to_write(frame):
-    with pytest.raises(SchemaError, match='features_col=Field\\("image", shape='):
-        resolve_features(frame, "image")
-
-
-def test_a_field_describes_a_binary_column(frame):
-    field = Field("image", (2,))
-    assert resolve_features(frame, field) == (field,)
-
-
 def test_metadata_of_the_column_are_found_after_select_and_filter(frame):
     field = Field("image", (1, 2, 1), scale=1 / 255, classes=("a", "b"))
     described = frame.withMetadata("image", field.to_metadata())
@@ -99,18 +89,6 @@ def test_arrays_and_vectors_need_no_description(frame, name):
     assert (field.shape, field.dtype) == ((2,), "float32")
     values = frame.select(value_expression(frame, field).alias("v")).first().v
     assert values == ([1.0, 2.0] if name == "numbers" else [3.0, 4.0])
-
-
-def test_a_missing_column_is_named_with_the_nearest(frame):
-    with pytest.raises(SchemaError, match="Did you mean 'label'"):
-        resolve_columns(frame, "numbers", "lable")
-
-
-def test_a_text_is_no_feature_and_no_label(frame):
-    with pytest.raises(SchemaError, match="string"):
-        resolve_features(frame, "text")
-    with pytest.raises(SchemaError, match="StringIndexer"):
-        resolve_columns(frame, "numbers", "text")
 
 
 @pytest.mark.parametrize(
@@ -222,15 +200,3 @@ def test_without_groups_there_is_no_such_column_and_one_of_the_files_stays(spark
     sources = [{"source": "a.png", "status": "tiled", "group": "S7"}]
     describe(own, {"sources": sources})
     assert {row.group for row in read_parquet(spark, own).collect()} == {"mine"}
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
-def test_whole_numbers_for_an_input_of_whole_numbers_keep_their_digits(spark, dtype):
-    import keras
-
-    inputs = keras.Input((1,), dtype=dtype)
-    model = keras.Model(inputs, keras.ops.cast(inputs, "float32"))
-    frame = spark.createDataFrame([(2**31 + 1,)], "id long")
-    (field,) = resolve_features(frame, "id", model)
-    assert frame.select(value_expression(frame, field)).first()[0] == [2**31 + 1]

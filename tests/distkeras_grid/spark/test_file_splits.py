@@ -73,26 +73,17 @@ def test_what_the_user_has_not_set_is_not_set_afterwards(spark):
         assert spark.conf.get(SETTING, None) is None
 
 
-def test_the_users_setting_comes_back_when_the_last_of_several_runs_ends(spark, setting):
+@pytest.mark.parametrize("ended", [7, 9])
+def test_the_users_setting_comes_back_when_the_last_of_several_runs_ends(spark, setting, ended):
     """Runs of several threads do not end in the order in which they began."""
     setting(5)
-    first, second = ExitStack(), ExitStack()
-    first.enter_context(planned_for(spark, 7))
-    second.enter_context(planned_for(spark, 9))
-    first.close()
-    assert read_parallelism(spark) == 9
-    second.close()
-    assert spark.conf.get(SETTING) == "5"
-
-
-def test_a_block_that_still_runs_has_its_own_setting_when_a_newer_one_ends(spark, setting):
-    setting(5)
-    first, second = ExitStack(), ExitStack()
-    first.enter_context(planned_for(spark, 7))
-    second.enter_context(planned_for(spark, 9))
-    second.close()
-    assert read_parallelism(spark) == 7
-    first.close()
+    blocks = {tasks: ExitStack() for tasks in (7, 9)}
+    for tasks, block in blocks.items():
+        block.enter_context(planned_for(spark, tasks))
+    blocks.pop(ended).close()
+    ((left, block),) = blocks.items()
+    assert read_parallelism(spark) == left
+    block.close()
     assert spark.conf.get(SETTING) == "5"
 
 

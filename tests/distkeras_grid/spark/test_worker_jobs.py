@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 
 import pytest
 
@@ -382,19 +381,14 @@ def test_the_reason_of_a_job_that_cannot_use_its_files_chooses_the_error(
 
 
 @pytest.mark.spark
-def test_pieces_stay_small_until_the_last_of_two_runs_ends(spark):
-    before = spark.conf.get(PIECE_SETTING, None)
-    first, second = ExitStack(), ExitStack()
-    spark.conf.set(READ_SETTING, "4096")
-    first.enter_context(limit_arrow_batch(spark))
-    second.enter_context(limit_arrow_batch(spark))
-    first.close()
-    assert spark.conf.get(PIECE_SETTING) == PIECE
-    assert spark.conf.get(READ_SETTING) == READ_ROWS
-    second.close()
-    assert spark.conf.get(PIECE_SETTING, None) == before
-    assert spark.conf.get(READ_SETTING) == "4096"
-    spark.conf.set(READ_SETTING, "16")
-    with limit_arrow_batch(spark):
-        assert spark.conf.get(READ_SETTING) == "16"
-    spark.conf.set(READ_SETTING, READ_ROWS)
+@pytest.mark.parametrize(("users", "rows"), [("4096", READ_ROWS), ("16", "16")])
+def test_few_rows_of_parquet_are_read_at_once_and_a_smaller_number_stays(spark, users, rows):
+    before = spark.conf.get(READ_SETTING)
+    spark.conf.set(READ_SETTING, users)
+    try:
+        with limit_arrow_batch(spark):
+            assert spark.conf.get(PIECE_SETTING) == PIECE
+            assert spark.conf.get(READ_SETTING) == rows
+        assert spark.conf.get(READ_SETTING) == users
+    finally:
+        spark.conf.set(READ_SETTING, before)
