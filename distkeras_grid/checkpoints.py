@@ -17,7 +17,7 @@ import msgspec
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
 from distkeras_grid.field_types import Count
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
 _FOLDER = re.compile(r"checkpoint-(\d{8})")
 _ROWS = re.compile("rows-[0-9a-f]{32}")

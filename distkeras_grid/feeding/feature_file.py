@@ -18,7 +18,6 @@ from distkeras_grid.feeding.arrays import (
 )
 from distkeras_grid.feeding.encodings import ENCODED, decode
 from distkeras_grid.feeding.local_file import LocalFile
-from distkeras_grid.feeding.row_digest import Hashes, hashes_of, hashes_of_contents
 from distkeras_grid.feeding.schema import Field
 
 # Values decoded at a time when the file is sealed, and how many bytes of them where neighbours
@@ -41,18 +40,17 @@ class FeatureFile:
         # Where the decoded values lie, by the places at which the encoded ones came.
         self._moved: NDArray[np.int64] | None = None
 
-    def append(self, column: pa.Array) -> Hashes:
-        """Store the values of a batch; return a hash of each."""
+    def append(self, column: pa.Array) -> None:
+        """Store the values of a batch."""
         if is_binary(column.type) and self._stays_encoded:
             self.encoded = True
             contents = binary_values(column, self._field.name)
             self._sizes.append(np.array([len(content) for content in contents]))
             self._file.write(b"".join(contents))
-            return hashes_of_contents(contents)
+            return
         features = features_from_arrow(column, self._field)
         self._dtype = features.dtype
         self._file.write(np.ascontiguousarray(features).data)
-        return hashes_of(features)
 
     @property
     def _stays_encoded(self) -> bool:

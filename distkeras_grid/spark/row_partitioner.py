@@ -14,7 +14,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import EmptyDataError, SplitLeakError
-from distkeras_grid.feeding.row_cache import ROW, WEIGHT, sent_names
+from distkeras_grid.feeding.row_cache import HASH, ROW, WEIGHT, sent_names
 from distkeras_grid.feeding.targets import LabelSummary, Takes
 from distkeras_grid.spark.columns import NO_ROWS, Columns, quoted, value_expression
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
@@ -139,6 +139,7 @@ def partition_rows(
 
     chosen = [_row_number(frame, summary).alias(ROW), *worker_columns(frame, columns)]
     row, rows = F.col(ROW), frame.select(*chosen)
+    rows = rows.withColumn(HASH, F.xxhash64(*rows.columns))
     if copies:
         rows = rows.withColumn(_SEAT, F.explode(F.sequence(F.lit(0), F.lit(seats - 1))))
         seat = F.col(_SEAT)

@@ -41,7 +41,7 @@ def table(rows=ROWS, seed=0):
 
 def batch_of(features, labels, weights, numbers):
     """The rows of these numbers as Spark brings them."""
-    columns = {"row": pa.array(numbers)}
+    columns = {"row": pa.array(numbers), "hash": pa.array(numbers)}
     for place, array in enumerate(features):
         if array.dtype == np.uint8:
             values = pa.array([value.tobytes() for value in array[numbers]], pa.binary())
@@ -286,7 +286,7 @@ def test_a_selection_of_rows_that_are_not_there_is_refused():
 def test_a_spool_tells_the_types_that_came_and_not_those_that_were_thought():
     with RowCache((Field("x", (2,)),), LABELS[:1]) as spool:
         assert spool.fields[0].dtype == "uint8"
-        columns = {"row": [0], "features_0": [[1.5, 2.5]], "label_0": [1]}
+        columns = {"row": [0], "hash": [0], "features_0": [[1.5, 2.5]], "label_0": [1]}
         spool.append(pa.record_batch({name: pa.array(values) for name, values in columns.items()}))
         spool.seal()
         assert spool.fields == (Field("x", (2,), "float32"),)

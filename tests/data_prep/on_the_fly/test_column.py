@@ -358,6 +358,7 @@ def batch_of(places, numbers):
     return pa.record_batch(
         {
             "row": pa.array(numbers),
+            "hash": pa.array(numbers),
             "features_0": pa.array([json_of(places[n]) for n in numbers], pa.binary()),
             "label_0": pa.array(numbers),
         }

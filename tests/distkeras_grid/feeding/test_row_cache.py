@@ -40,11 +40,17 @@ def pixels_of(numbers):
     return np.stack([np.full(SHAPE, number % 251, np.uint8) for number in numbers])
 
 
+def hash_of(number):
+    """A number of 64 bits, positive or negative."""
+    return (number + 1) * 0x9E3779B97F4A7C15 % 2**64 - 2**63
+
+
 def batch(numbers, weights=False, encoding="raw", label=int):
     pixels = pixels_of(numbers)
     contents = [ENCODERS[encoding](image).tobytes() for image in pixels]
     columns = {
         "row": pa.array(numbers, pa.int64()),
+        "hash": pa.array([hash_of(number) for number in numbers], pa.int64()),
         "features_0": pa.array(contents, pa.binary()),
         "label_0": pa.array([label(number) for number in numbers]),
     }
@@ -96,9 +102,21 @@ def test_values_that_do_not_shrink_are_decoded_as_they_come(encoding, encoded, t
     file.close()
 
 
+def test_the_digest_is_that_of_the_rows_in_whatever_order_and_batches_they_come():
+    def digest(*batches):
+        with sealed(map(batch, batches)) as spool:
+            return spool.digest
+
+    rows = list(range(20))
+    digests = [digest(rows), digest(rows[::-1]), digest(rows[7:], rows[:7])]
+    assert digests == [f"{sum(map(hash_of, rows)) % 2**64:016x}"] * 3
+    assert len({digests[0], digest(rows[1:]), digest([*rows[1:], 21]), digest()}) == 4
+
+
 def test_a_label_that_cannot_be_used_is_named():
     columns = {
         "row": pa.array([0]),
+        "hash": pa.array([0]),
         "features_0": pa.array([[1.0]], pa.list_(pa.float32())),
         "label_0": pa.array([1]),
         "label_1": pa.array([None], pa.int64()),
@@ -233,6 +251,7 @@ def test_large_files_do_not_count_as_memory(mapped, tmp_path):
         pa.RecordBatch.from_pydict(
             {
                 "row": pa.array([number]),
+                "hash": pa.array([number]),
                 "features_0": pa.array([bytes([number]) * field.nbytes]),
                 "label_0": pa.array([number]),
             }

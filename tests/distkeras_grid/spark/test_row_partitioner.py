@@ -14,6 +14,7 @@ from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.materialized_rows import read_rows, store_rows
 from distkeras_grid.spark.row_partitioner import (
     CHANGED,
+    DataSummary,
     check_summary,
     largest_seat,
     partition_rows,
@@ -164,3 +165,22 @@ def test_the_rows_of_a_group_are_in_its_first_partition(frame):
 @pytest.mark.spark
 def test_dealing_twice_gives_the_same_seats(frame):
     assert dealt_rows(frame, 3, shuffle=True) == dealt_rows(frame, 3, shuffle=True)
+
+
+@pytest.mark.spark
+def test_a_row_has_another_hash_if_its_number_or_any_of_its_values_is_another(spark):
+    fields = (Field("f", (2,), "float32"), Field("image", (2,)))
+    columns = Columns(fields, (Field("label", (), "int64"),), "w")
+
+    def hashes(*rows):
+        frame = spark.createDataFrame(rows, "f array<float>, image binary, label int, w double")
+        summary = DataSummary(len(rows), ((0, len(rows)),), (), ())
+        dealt = partition_rows(frame.coalesce(1), columns, summary, 1, shuffle=False)
+        return [row["hash"] for row in dealt.orderBy("row").collect()]
+
+    row = ([1.0, 2.0], bytearray(b"ab"), 1, 0.5)
+    others = [[2.0, 1.0], bytearray(b"ba"), 0, 0.25]
+    changed = [(*row[:place], other, *row[place + 1 :]) for place, other in enumerate(others)]
+    first, second = hashes(row, row)
+    assert hashes(row) == [first]
+    assert len({first, second, *(hashes(each)[0] for each in changed)}) == 6
