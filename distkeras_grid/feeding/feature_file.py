@@ -77,21 +77,17 @@ class FeatureFile:
         return self._dtype
 
     def gather(self, stored: NDArray[np.int64]) -> NDArray[Any]:
-        """Return copies of values by their position in the file, shape ``(n, *field.shape)``."""
+        """Return copies of values by their position, shape ``(*stored.shape, *field.shape)``."""
+        places, shape = stored.ravel(), (*stored.shape, *self._field.shape)
         if self.encoded:
-            stops = self._ends[stored].tolist()
-            starts = np.where(stored > 0, self._ends[stored - 1], 0).tolist()
+            stops = self._ends[places].tolist()
+            starts = np.where(places > 0, self._ends[places - 1], 0).tolist()
             files = [self._file.read(i, j) for i, j in zip(starts, stops, strict=True)]
-            return decode(files, self._field)
+            return decode(files, self._field).reshape(shape)
         if self._moved is not None:
-            stored = self._moved[stored]
-        size = self._field.size * self._dtype.itemsize
-        records = self._file.read_records(stored, size)
-        return records.view(self._dtype).reshape(-1, *self._field.shape)
-
-    def gather_as(self, stored: NDArray[np.int64]) -> NDArray[Any]:
-        """Return copies of values, shape ``(*stored.shape, *field.shape)``."""
-        return self.gather(stored.ravel()).reshape(*stored.shape, *self._field.shape)
+            places = self._moved[places]
+        records = self._file.read_records(places, self._field.size * self._dtype.itemsize)
+        return records.view(self._dtype).reshape(shape)
 
     def close(self) -> None:
         """Delete the file. A second call has no effect."""

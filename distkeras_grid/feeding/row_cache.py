@@ -155,7 +155,7 @@ class RowCache:
             file.close()
 
     def _block(self, stored: Places) -> RowBlock:
-        arrays = {name: file.gather_as(stored) for name, file in self._files.items()}
+        arrays = {name: file.gather(stored) for name, file in self._files.items()}
         x, y = (tuple(arrays[name] for name in names) for names in self._sent)
         weights = self._all_weights
         return RowBlock(x, y, None if weights is None else take(weights, stored))

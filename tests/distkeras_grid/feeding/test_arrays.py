@@ -90,10 +90,6 @@ def test_image_that_does_not_fit_is_refused(content, message):
         features_from_arrow(pa.array([good, content]), field)
 
 
-def test_no_images_give_no_rows():
-    assert decode_images([], Field("image", (4, 4, 1), encoding="png")).shape == (0, 4, 4, 1)
-
-
 @pytest.mark.parametrize(
     "kind",
     [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.int32(), 6)],

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.errors import LocalDiskError, NoSpaceError, SchemaError
+from distkeras_grid.errors import LocalDiskError, NoSpaceError
 from distkeras_grid.feeding import local_file
 from distkeras_grid.feeding.delta_encoding import as_differences
 from distkeras_grid.feeding.feature_file import FeatureFile
@@ -111,20 +111,6 @@ def test_the_digest_is_that_of_the_rows_in_whatever_order_and_batches_they_come(
     digests = [digest(rows), digest(rows[::-1]), digest(rows[7:], rows[:7])]
     assert digests == [f"{sum(map(hash_of, rows)) % 2**64:016x}"] * 3
     assert len({digests[0], digest(rows[1:]), digest([*rows[1:], 21]), digest()}) == 4
-
-
-def test_a_label_that_cannot_be_used_is_named():
-    columns = {
-        "row": pa.array([0]),
-        "hash": pa.array([0]),
-        "features_0": pa.array([[1.0]], pa.list_(pa.float32())),
-        "label_0": pa.array([1]),
-        "label_1": pa.array([None], pa.int64()),
-    }
-    fields = (Field("x", (1,), "float32"),)
-    labels = Field("a", (), "int64"), Field("b", (), "int64")
-    with RowCache(fields, labels) as spool, pytest.raises(SchemaError, match="'b'"):
-        spool.append(pa.RecordBatch.from_pydict(columns))
 
 
 def test_images_are_decoded_once_if_half_of_the_free_space_is_enough(monkeypatch):
@@ -228,12 +214,6 @@ def test_file_that_lost_bytes_is_an_error(tmp_path):
         spool._files["features_0"]._file._file.truncate(30)
         with pytest.raises(LocalDiskError, match="10 of 20 bytes at position 20 of 40"):
             gathered(spool, [1])
-
-
-def test_value_that_does_not_fit_is_refused():
-    field = Field("image", (5, 5, 1))
-    with RowCache((field,), (LABEL,)) as spool, pytest.raises(SchemaError, match="'image'"):
-        spool.append(batch([0]))
 
 
 def test_nothing_lies_in_the_folder(tmp_path):

@@ -8,19 +8,6 @@ from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 
 
-def test_defaults():
-    field = Field("image", (28, 28, 1))
-    assert (field.dtype, field.scale, field.offset) == ("uint8", 1.0, 0.0)
-    assert (field.encoding, field.classes) == ("raw", ())
-    assert (field.size, field.nbytes) == (784, 784)
-
-
-def test_size_and_bytes_follow_shape_and_dtype():
-    assert Field("x", (4, 3), dtype="float32").nbytes == 48
-    assert Field("x", (), dtype="uint16").size == 1
-    assert Field("x", (), dtype="uint16").nbytes == 2
-
-
 def test_is_frozen_hashable_and_picklable():
     field = Field("image", [2, 2, 1], classes=["a", "b"])
     assert field.shape == (2, 2, 1)

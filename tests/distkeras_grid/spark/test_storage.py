@@ -230,12 +230,6 @@ def test_make_dirs_and_delete(storage, root, tmp_path):
         storage.make_dirs(f"{root}/file/below")
 
 
-def test_path_without_scheme_belongs_to_the_default_file_system(storage, tmp_path):
-    assert storage.resolve(str(tmp_path)) == f"file:{tmp_path}"
-    assert storage.resolve("relative/name").startswith("file:/")
-    assert storage.exists(str(tmp_path))
-
-
 def test_spaces_and_percent_signs_in_names(storage, root, tmp_path):
     folder = tmp_path / "a b%20c"
     folder.mkdir()
