@@ -33,7 +33,7 @@ def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
         if field.encoding not in ENCODED:
             return _raw(column, field)
         return decode(binary_values(column, field.name), field)
-    if _is_list(column.type):
+    if is_list(column.type):
         values = _list_values(column, field.name, field.size, f"{field.size} numbers {field.shape}")
     else:
         values = numbers_from_arrow(column, field.name)
@@ -62,6 +62,12 @@ def as_model_sees(values: NDArray[Any], field: Field, dtype: str = "float32") ->
 def is_binary(kind: pa.DataType) -> bool:
     """Return whether the values of a type are bytes."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether the values of a type are lists."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(check(kind) for check in lists)
 
 
 def binary_values(column: pa.Array, name: str) -> list[memoryview]:
@@ -141,11 +147,6 @@ def _binary_buffers(column: pa.Array) -> tuple[NDArray[Any], memoryview]:
         return np.zeros(1, np.int64), memoryview(b"")
     places = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1]
     return places, memoryview(b"" if content is None else content)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(check(kind) for check in lists)
 
 
 def _list_values(column: pa.Array, name: str, size: int, expected: str) -> NDArray[Any]:

@@ -8,8 +8,10 @@ with which window to continue.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,12 @@ from distkeras_grid.feeding.targets import LabelSummary, Takes
 from distkeras_grid.spark.columns import NO_ROWS, Columns, quoted, value_expression
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.label_columns import (
-    is_bytes,
-    label_aggregates,
-    summary_of,
-    summary_of_bytes,
+    LABEL,
+    PARTITION,
+    SPLIT,
+    SUMMARIES,
+    merge_summaries,
+    summarize_batches,
 )
 from distkeras_grid.spark.materialized_rows import IDENTITY
 from distkeras_grid.spark.partitions import partition_key
@@ -44,7 +48,7 @@ _PARTITION_SHIFT = 33
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What one aggregate job finds out about the data."""
+    """What one job finds out about the data."""
 
     rows: int  # Total number of rows
     partition_rows: tuple[tuple[int, int], ...]  # Partition number and its rows, ascending
@@ -55,58 +59,38 @@ class DataSummary:
 def summarize(
     frame: DataFrame, columns: Columns, takes: Sequence[Takes] | None = None
 ) -> DataSummary:
-    """Count rows and look at labels and splits in one aggregate job.
-
-    Labels that are binary are read in a job of their own, if there are numbers that their loss does
-    not take.
-    """
+    """Count rows, and look at labels and splits, in one job."""
     from pyspark.sql import functions as F
 
-    takes = takes or [Takes()] * len(columns.labelled)
-    split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None).cast("string")
-    parts = (
-        frame.groupBy(_partition(frame).alias("partition"))
-        .agg(
-            F.count(F.lit(1)).alias("rows"),
-            F.collect_set(split).alias("splits"),
-            *(
-                aggregate
-                for place, label in enumerate(columns.labelled)
-                for aggregate in label_aggregates(frame, label, takes[place], place)
-            ),
-        )
-        .collect()
+    labels = columns.labelled
+    split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None)
+    read = frame.select(
+        _partition(frame).alias(PARTITION),
+        split.cast("string").alias(SPLIT),
+        *(
+            value_expression(frame, label).alias(LABEL.format(place))
+            for place, label in enumerate(labels)
+        ),
     )
-    summary = check_summary(parts, columns)
-    decoded = {
-        place: summary_of_bytes(frame, label, takes[place])
-        for place, label in enumerate(columns.labelled)
-        if takes[place].bounded and is_bytes(frame, label)
-    }
-    labels = tuple(decoded.get(place, each) for place, each in enumerate(summary.labels))
-    return replace(summary, labels=labels)
+    task = partial(summarize_batches, labels, takes or [Takes()] * len(labels))
+    return check_summary(read.mapInArrow(task, SUMMARIES).collect(), columns)
 
 
-def check_summary(parts: list[Any], columns: Columns) -> DataSummary:
-    """Turn the aggregate's rows into a `DataSummary`, or refuse the data."""
-    rows = sum(row["rows"] for row in parts)
-    if rows == 0:
+def check_summary(parts: Sequence[Any], columns: Columns) -> DataSummary:
+    """Turn rows of `SUMMARIES` into a `DataSummary`, or refuse the data."""
+    if not parts:
         raise EmptyDataError(NO_ROWS)
-    labels = tuple(
-        summary_of(parts, label, place, rows) for place, label in enumerate(columns.labelled)
-    )
-    splits = tuple(sorted({str(s) for row in parts for s in row["splits"]}))
+    labels = merge_summaries(parts, columns.labelled)
+    splits = tuple(sorted({split for part in parts for split in part["splits"]}))
     if len(splits) > 1:
         raise SplitLeakError(
             f"Training needs the rows of one split. Received: rows of {', '.join(splits)}. "
             f"Filter first: data.where(\"{SPLIT_COLUMN} = 'train'\")."
         )
-    return DataSummary(
-        rows=rows,
-        partition_rows=tuple(sorted((row["partition"], row["rows"]) for row in parts)),
-        labels=labels,
-        splits=splits,
-    )
+    rows = Counter[int]()
+    for part in parts:
+        rows[part["partition"]] += part["rows"]
+    return DataSummary(rows.total(), tuple(sorted(rows.items())), labels, splits)
 
 
 def largest_seat(rows: int, seats: int) -> int:

@@ -1,4 +1,4 @@
-"""Checks of the data before a run, with one aggregate job for each data set."""
+"""Checks of the data before a run, with one job for each data set."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +12,7 @@ from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.targets import Takes
 from distkeras_grid.spark.columns import (
+    Columns,
     map_batches,
     refuse_stream,
     resolve_columns,
@@ -137,28 +137,20 @@ def test_outputs_that_need_no_label(frame):
         resolve_columns(frame, "y", {"end_1": "label"}, model=two, losses=["mse", None])
 
 
-@pytest.mark.parametrize(
-    ("label", "takes", "found"),
-    [
-        ("label", Takes(), (0, 1, 0, 0)),
-        ("label", Takes(ignored=0), (1, 1, 0, 0)),
-        ("y", Takes(whole=True), (0.5, 1.5, 0, 2)),
-        ("nested", Takes(), (1, 7, 0, 0)),
-        (Field("mask", (2,)), Takes(whole=True), (0, 3, 0, 0)),
-        (Field("mask", (2,)), Takes(whole=True, ignored=3), (0, 2, 0, 0)),
-    ],
-)
-def test_the_numbers_of_labels(frame, label, takes, found):
-    columns = resolve_columns(frame, "y", label)
-    (summary,) = summarize(frame, columns, [takes]).labels
-    assert (summary.low, summary.high, summary.missing, summary.fractions) == found
+def test_the_numbers_of_all_labels_are_seen_in_one_job(frame):
+    labels = {"label": Takes(ignored=0), "y": Takes(whole=True), "nested": Takes()}
+    fields = [resolve_columns(frame, "y", label).labels[0] for label in labels]
+    columns = Columns((), (*fields, Field("mask", (2,))))
+    summary = summarize(frame, columns, [*labels.values(), Takes(whole=True)])
+    numbers = [(each.low, each.high, each.missing, each.fractions) for each in summary.labels]
+    assert numbers == [(1, 1, 0, 0), (0.5, 1.5, 0, 2), (1, 7, 0, 0), (0, 3, 0, 0)]
+    assert summary.rows == 2
 
 
 def test_labels_that_are_missing_are_counted_and_those_that_are_null_refused(spark):
     frame = spark.sql("SELECT double('NaN') AS y, 0 AS f UNION ALL SELECT 2.0D, 1")
     (summary,) = summarize(frame, resolve_columns(frame, "f", "y")).labels
-    assert (summary.low, summary.missing) == (2, 1)
-    assert not math.isnan(summary.high)
+    assert (summary.low, summary.high, summary.missing) == (2, 2, 1)
     broken = spark.sql("SELECT array(1, null) AS y, 0 AS f")
     with pytest.raises(LabelError, match="1 of 1 rows"):
         summarize(broken, resolve_columns(broken, "f", "y"))

@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
-from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
+from distkeras_grid.errors import EmptyDataError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.materialized_rows import read_rows, store_rows
 from distkeras_grid.spark.row_partitioner import (
@@ -21,41 +20,26 @@ from distkeras_grid.spark.row_partitioner import (
     summarize,
 )
 
-COLUMNS = Columns((Field("f", (2,), "float32"),), (Field("label", (), "int64"),))
+UNLABELLED = Columns((Field("f", (2,), "float32"),), ())
 
 
-def partition(number=0, rows=3, low=0, high=2, broken=0, splits=()):
-    return {
-        "partition": number,
-        "rows": rows,
-        "low_0": low,
-        "high_0": high,
-        "broken_0": broken,
-        "missing_0": 0,
-        "fractions_0": 0,
-        "splits": list(splits),
-    }
+def part(number=0, rows=3, splits=()):
+    return {"partition": number, "rows": rows, "splits": list(splits)}
 
 
 def test_summary_joins_partitions():
-    summary = check_summary([partition(1, 4, 1, 5), partition(0, 3)], COLUMNS)
-    assert (summary.rows, summary.labels) == (7, (LabelSummary(0.0, 5.0),))
-    assert summary.partition_rows == ((0, 3), (1, 4))
+    summary = check_summary([part(1, 4), part(0, 3), part(1, 2)], UNLABELLED)
+    assert (summary.rows, summary.partition_rows) == (9, ((0, 3), (1, 6)))
 
 
 def test_no_rows_are_refused():
     with pytest.raises(EmptyDataError, match="no rows"):
-        check_summary([], COLUMNS)
-
-
-def test_rows_without_label_are_refused_with_their_number():
-    with pytest.raises(LabelError, match="2 of 7 rows"):
-        check_summary([partition(), partition(1, 4, broken=2)], COLUMNS)
+        check_summary([], UNLABELLED)
 
 
 def test_two_splits_are_refused_with_the_filter_to_write():
     with pytest.raises(SplitLeakError, match="split = 'train'"):
-        check_summary([partition(splits=["train"]), partition(1, splits=["test"])], COLUMNS)
+        check_summary([part(splits=["train"]), part(1, splits=["test"])], UNLABELLED)
 
 
 @pytest.fixture(scope="module")
