@@ -10,6 +10,7 @@ from distkeras_grid import file_systems
 from distkeras_grid.errors import (
     NoSpaceError,
     NotAuthenticatedError,
+    OutputExistsError,
     PathNotFoundError,
     StorageError,
 )
@@ -23,8 +24,6 @@ HINTS = {
     "ConnectException": "Check host and port in the path, and that the NameNode runs.",
     **file_systems.FORBIDDEN,
     "UnsupportedFileSystemException": "Spark has no driver for this kind of path.",
-    "FileAlreadyExistsException": "Something of that name exists already.",
-    "FileExistsError": "Something of that name exists already.",
     "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "
     "again.",
 }
@@ -87,6 +86,8 @@ def storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stora
     # Java also reports "not found", with the reason, if the system refuses to open a file.
     if name in ("FileNotFoundException", "FileNotFoundError") and not hint:
         return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
+    if name in ("FileAlreadyExistsException", "FileExistsError"):
+        return OutputExistsError(f"{text} Something of that name exists already.")
     return StorageError(f"{text} {hint}" if hint else text)
 
 
