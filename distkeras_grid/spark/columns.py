@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, PADDED, Field
@@ -13,7 +13,7 @@ from distkeras_grid.feeding.shapes import Port, inputs_of, match, match_labels, 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import ArrayType, DataType
+    from pyspark.sql.types import DataType
 
 ArrowTask: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
@@ -29,6 +29,8 @@ ANY_PORT = Port("", ())
 # Types whose numbers are sent as integers, with their names in Spark's SQL, which has none without
 # a sign. Others become floats.
 _INTEGERS = {"int32": "int", "int64": "bigint", "uint32": "bigint", "uint64": "bigint"}
+# Spark's types of whole numbers, by their names in Python.
+_WHOLE = ("byte", "short", "integer", "long", "boolean")
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _resolve(frame: DataFrame, column: Any, port: Port, argument: str) -> Field:
             f'Describe it: {argument}=Field("{column}", shape=(height, width, channels), '
             f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
         )
-    if _element(kind) is None:
+    if not _element(kind):
         raise _unusable(argument, column, kind)
     dtype = _dtype([kind], integers)
     return Field(column, (), dtype) if is_number(kind) else _of_array(frame, column, dtype, port)
@@ -205,7 +207,8 @@ def _unusable(argument: str, name: str, kind: DataType) -> SchemaError:
 
 def _dtype(kinds: Sequence[DataType], integers: str) -> str:
     """Return the type in which numbers are sent: integers where both ends have them."""
-    return integers if integers in _INTEGERS and all(map(_holds_integers, kinds)) else "float32"
+    whole = all(_element(kind) in _WHOLE for kind in kinds)
+    return integers if whole and integers in _INTEGERS else "float32"
 
 
 def refuse_stream(frame: DataFrame, what: str) -> None:
@@ -241,7 +244,7 @@ def value_expression(frame: DataFrame, field: Field) -> Column:
         columns = (F.col(quoted(name)).cast(element) for name in field.columns)
         return F.array(*columns)
     column = F.col(quoted(field.name))
-    kind = frame.schema[field.name].dataType
+    kind: Any = frame.schema[field.name].dataType
     if is_vector(kind):
         from pyspark.ml.functions import vector_to_array
 
@@ -256,15 +259,15 @@ def value_expression(frame: DataFrame, field: Field) -> Column:
     if field.encoding == PADDED:
         zero = _zeros(field.shape[1:], _element(kind))
         column = F.concat(column, F.array_repeat(zero, F.lit(field.shape[0]) - F.size(column)))
-    while is_nested(kind):
+    while kind.elementType.typeName() == "array":
         column, kind = F.flatten(column), kind.elementType
     return _cast(column, kind, f"array<{element}>", field)
 
 
-def _zeros(shape: Sequence[int], element: DataType | None) -> Column:
+def _zeros(shape: Sequence[int], element: str) -> Column:
     from pyspark.sql import functions as F
 
-    zero = F.lit(0).cast(element or "float")
+    zero = F.lit(0).cast(element)
     for size in reversed(shape):
         zero = F.array_repeat(zero, size)
     return zero
@@ -289,7 +292,7 @@ def _cast(column: Column, kind: DataType, wanted: str, field: Field) -> Column:
     from pyspark.sql import functions as F
 
     element = _element(kind)
-    if field.dtype != "int32" or element is None or element.typeName() != "long":
+    if field.dtype != "int32" or element != "long":
         return column.cast(wanted)
 
     def outside(value: Column) -> Column:
@@ -310,13 +313,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def is_binary(kind: DataType) -> bool:
+def is_binary(kind: Any) -> bool:
     """Whether the type is binary, or the ``struct<bytes, path>`` of encoded images."""
-    from pyspark.sql.types import BinaryType, StructType
-
-    if isinstance(kind, StructType):
-        return "bytes" in kind.names and isinstance(kind["bytes"].dataType, BinaryType)
-    return isinstance(kind, BinaryType)
+    if kind.typeName() == "struct":
+        return "bytes" in kind.names and is_binary(kind["bytes"].dataType)
+    return bool(kind.typeName() == "binary")
 
 
 def is_vector(kind: DataType) -> bool:
@@ -326,43 +327,27 @@ def is_vector(kind: DataType) -> bool:
 
 def is_number(kind: DataType) -> bool:
     """Whether the type is a number; booleans count as 0 and 1."""
-    from pyspark.sql.types import BooleanType, NumericType
-
-    return isinstance(kind, NumericType | BooleanType)
+    return kind.typeName() in (*_WHOLE, "float", "double", "decimal")
 
 
-def is_number_array(kind: DataType) -> bool:
+def is_number_array(kind: Any) -> bool:
     """Whether the type is an array of numbers."""
-    from pyspark.sql.types import ArrayType
-
-    return isinstance(kind, ArrayType) and is_number(kind.elementType)
+    return bool(kind.typeName() == "array" and is_number(kind.elementType))
 
 
-def is_nested(kind: DataType) -> TypeGuard[ArrayType]:
-    """Whether the type is an array of arrays."""
-    from pyspark.sql.types import ArrayType
-
-    return isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType)
-
-
-def is_image(kind: DataType) -> bool:
+def is_image(kind: Any) -> bool:
     """Whether the type is that of Spark's ``image`` source."""
-    from pyspark.sql.types import StructType
-
-    return isinstance(kind, StructType) and {"height", "width", "nChannels", "data"} <= set(
-        kind.names
-    )
+    names = {"height", "width", "nChannels", "data"}
+    return bool(kind.typeName() == "struct" and names.issubset(kind.names))
 
 
-def _element(kind: DataType) -> DataType | None:
-    """Return the type of the numbers in a column; None if it has none."""
-    from pyspark.sql.types import ArrayType, FloatType
-
+def _element(kind: Any) -> str:
+    """Return the type of the numbers in a column, as Spark names it; "" if it has none."""
     if is_vector(kind):
-        return FloatType()
-    while isinstance(kind, ArrayType):
+        return "float"
+    while kind.typeName() == "array":
         kind = kind.elementType
-    return kind if is_number(kind) else None
+    return str(kind.typeName()) if is_number(kind) else ""
 
 
 def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
@@ -384,12 +369,6 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
             f"Columns: {', '.join(frame.columns)}."
         )
     return frame.schema[name].dataType
-
-
-def _holds_integers(kind: DataType) -> bool:
-    from pyspark.sql.types import BooleanType, IntegralType
-
-    return isinstance(_element(kind), IntegralType | BooleanType)
 
 
 def _first(frame: DataFrame, name: str) -> Any:
