@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from typing import Any
 
 from distkeras_grid.spark.internals import active_context, log_level, running_tasks
 
@@ -14,6 +15,8 @@ POLL_SECONDS = 0.1
 # How often the JVM may fail to answer before it counts as gone. An interrupt in the middle of a
 # call breaks the connections of this thread, so the next calls may fail although it lives.
 MOST_FAILURES = 5
+# Notebooks whose cells are watched, by their ids.
+_WATCHED: set[int] = set()
 
 
 def stop_work(seconds: float = STOP_SECONDS) -> None:
@@ -50,3 +53,28 @@ def stop_work(seconds: float = STOP_SECONDS) -> None:
     if level is not None:
         with contextlib.suppress(Py4JError, OSError):
             context.setLogLevel(level)
+
+
+def stop_jobs_with_cells() -> None:
+    """Make an interrupted cell of a notebook stop its Spark jobs; elsewhere do nothing.
+
+    In a script PySpark's own handler of SIGINT cancels all jobs. Jupyter replaces that handler
+    while a cell runs, so the executors would continue to work for a cell that has ended.
+    """
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None or id(shell) in _WATCHED:
+        return
+    shell.events.register("post_run_cell", _stop_after_interrupt)
+    _WATCHED.add(id(shell))
+
+
+def _stop_after_interrupt(result: Any) -> None:
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    # An interrupt in the middle of what Py4J sends or receives becomes its error.
+    if isinstance(result.error_in_exec, KeyboardInterrupt | Py4JNetworkError):
+        stop_work()

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
+from distkeras_grid.spark.cancel import stop_jobs_with_cells
 from distkeras_grid.spark.driver_jvm import LOOPBACK, launching, with_address
 from distkeras_grid.spark.internals import (
     active_context,
@@ -24,7 +25,6 @@ from distkeras_grid.spark.internals import (
     silence_writes,
 )
 from distkeras_grid.spark.local_names import use_utf8
-from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
