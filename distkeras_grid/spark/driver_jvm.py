@@ -1,4 +1,4 @@
-"""The start of Spark's JVM: on a host without an address, and when it is interrupted."""
+"""The start of Spark's JVM: its address, and what is done when it is interrupted."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import psutil
 
 from distkeras_grid.spark.internals import has_jvm
 
-LOOPBACK = "127.0.0.1"
-
 
 @contextmanager
 def with_address() -> Iterator[None]:
-    """Let a JVM that the block launches start on a host whose own name does not resolve.
+    """Let a JVM that the block launches have the address of the loopback.
 
-    Java asks for an address before any setting of Spark counts. Only for what no other host
-    connects to.
+    Only for what no other host connects to. A host's own name may not resolve, and Java asks for an
+    address before any setting of Spark counts; or Spark refuses it, although Linux takes it
+    (my_lab_pc).
     """
-    if "SPARK_LOCAL_IP" in os.environ or resolves(socket.gethostname()):
+    if not os.environ.keys().isdisjoint(("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")):
         yield
         return
-    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     try:
         yield
     finally:

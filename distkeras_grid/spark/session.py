@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
 from distkeras_grid.spark.cancel import stop_jobs_with_cells
-from distkeras_grid.spark.driver_jvm import LOOPBACK, launching, with_address
+from distkeras_grid.spark.driver_jvm import launching, with_address
 from distkeras_grid.spark.internals import (
     active_context,
     attempt_of,
@@ -98,7 +98,14 @@ def build_session(
         # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         use_utf8()
-        ours = {**_local_settings(name, master), **ours}
+        ours = {
+            "spark.app.name": name,
+            "spark.master": master or DEFAULT_MASTER,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.memory": "2g",
+            **ours,
+        }
     for key, value in ours.items():
         builder = builder.config(key, value)
     is_local = local_cores(ours.get("spark.master", "")) is not None
@@ -111,24 +118,6 @@ def build_session(
         PySparkLogger.getLogger(logger).setLevel("CRITICAL")
     stop_jobs_with_cells()
     return session
-
-
-def _local_settings(name: str, master: str | None) -> dict[str, str]:
-    settings = {
-        "spark.app.name": name,
-        "spark.master": master or DEFAULT_MASTER,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "2g",
-    }
-    if local_cores(settings["spark.master"]) is not None and not _has_address(os.environ):
-        # No other host connects, and Spark refuses names of hosts that Linux takes (my_lab_pc).
-        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
-    return settings
-
-
-def _has_address(environment: Mapping[str, str]) -> bool:
-    return not environment.keys().isdisjoint(("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"))
 
 
 def refuse_connect(what: str, *, remote: bool | None = None) -> None:

@@ -6,25 +6,26 @@ import os
 
 import pytest
 
-from distkeras_grid.spark import driver_jvm
 from distkeras_grid.spark.driver_jvm import with_address
+
+NAMES = "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"
 
 
 @pytest.mark.parametrize(
-    ("name", "set_by_user", "during"),
+    ("set_by_user", "during"),
     [
-        ("localhost", None, None),
-        ("name.invalid", None, "127.0.0.1"),
-        ("name.invalid", "10.0.0.7", "10.0.0.7"),
+        ((None, None), ("127.0.0.1", None)),
+        (("10.0.0.7", None), ("10.0.0.7", None)),
+        ((None, "gate"), (None, "gate")),
     ],
 )
-def test_a_host_without_an_address_gets_one_while_its_jvm_starts(
-    monkeypatch, name, set_by_user, during
+def test_a_host_whose_name_may_be_no_address_has_one_while_its_jvm_starts(
+    monkeypatch, set_by_user, during
 ):
-    monkeypatch.setattr(driver_jvm.socket, "gethostname", lambda: name)
-    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    if set_by_user:
-        monkeypatch.setenv("SPARK_LOCAL_IP", set_by_user)
+    for name, value in zip(NAMES, set_by_user, strict=True):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
     with with_address():
-        assert os.environ.get("SPARK_LOCAL_IP") == during
-    assert os.environ.get("SPARK_LOCAL_IP") == set_by_user
+        assert tuple(map(os.environ.get, NAMES)) == during
+    assert tuple(map(os.environ.get, NAMES)) == set_by_user

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from distkeras_grid.spark import session as session_module
 from distkeras_grid.spark.session import executor_slots, local_cores, task_slots
 from tests.cluster import spark_home
 from tests.distkeras_grid.spark.programs import run_python
@@ -22,18 +21,6 @@ def test_local_cores(master, cores):
 @pytest.mark.spark
 def test_slots_of_a_local_session_are_its_threads(spark):
     assert task_slots(spark) == 2
-
-
-def test_nobody_else_connects_to_a_local_session(monkeypatch):
-    """A host's name may be one that Spark refuses, such as my_lab_pc."""
-    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    monkeypatch.delenv("SPARK_LOCAL_HOSTNAME", raising=False)
-    address = ("spark.driver.host", "spark.driver.bindAddress")
-    local = session_module._local_settings("x", "local[2]")
-    assert [local[name] for name in address] == ["127.0.0.1", "127.0.0.1"]
-    assert address[0] not in session_module._local_settings("x", "spark://host:7077")
-    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.7")
-    assert address[0] not in session_module._local_settings("x", "local[2]")
 
 
 @pytest.mark.parametrize(
