@@ -73,7 +73,7 @@ def stop_jobs_with_cells() -> None:
 
 
 def _stop_after_interrupt(result: Any) -> None:
-    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JNetworkError
 
     # An interrupt in the middle of what Py4J sends or receives becomes its error.
     if isinstance(result.error_in_exec, KeyboardInterrupt | Py4JNetworkError):

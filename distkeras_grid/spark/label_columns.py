@@ -42,9 +42,14 @@ def summarize_batches(
                 summarize_label(rows.column(LABEL.format(place)), label, taken)
                 for place, (label, taken) in enumerate(zip(labels, takes, strict=True))
             ]
-            found = [partition, rows.num_rows, splits, *map(list, zip(*each, strict=True))]
-            found += [[]] * (len(names) - len(found))
-            arrays = [pa.array([value], kind) for value, kind in zip(found, kinds, strict=True)]
+            values: list[Any] = [
+                partition,
+                rows.num_rows,
+                splits,
+                *map(list, zip(*each, strict=True)),
+            ]
+            values += [[]] * (len(names) - len(values))
+            arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names)
 
 
