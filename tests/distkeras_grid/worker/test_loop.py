@@ -88,6 +88,7 @@ def filled(spool):
     order = np.array([3, 0, 6, 1, 5, 2, 4])
     columns = {
         "row": pa.array(order),
+        "hash": pa.array(order),
         "features_0": pa.array([[float(row)] for row in order], pa.list_(pa.float32())),
         "label_0": pa.array(order % 2),
     }
