@@ -37,6 +37,7 @@ from distkeras_grid.dataset.versions import (
 from distkeras_grid.errors import (
     BusyError,
     GridError,
+    OutputExistsError,
     PathNotFoundError,
     StorageError,
 )
@@ -162,13 +163,14 @@ class Transaction:
         text = msgspec.json.encode(manifest).decode() + "\n"
         # What cannot be read must not become the present version.
         head = DataSet.from_text(text, uri)
+        # After another error, such as of a disk that does not keep the name, nobody knows whether
+        # this was committed: it is raised, and the next run goes on from what it finds.
         try:
             self._files.write_text(uri, text)
-        except StorageError as error:
-            if not self._is_mine(uri, text):
-                if self._files.exists(uri):
-                    raise self._conflict(number) from error
-                raise
+        except OutputExistsError as error:
+            # A client that got no answer asks again, and is told of its own file.
+            if self._files.read_bytes(uri) != text.encode():
+                raise self._conflict(number) from error
         self._names.clear()
         self.head = head
         return head
@@ -178,13 +180,6 @@ class Transaction:
         present = present_number(self._root, self._files.list_names, self._files.exists)
         if present != (None if self.head is None else self.head.manifest.last_update):
             raise self._conflict(present)
-
-    def _is_mine(self, uri: str, text: str) -> bool:
-        """Tell whether a rename was done whose answer was lost."""
-        try:
-            return self._files.read_bytes(uri) == text.encode()
-        except PathNotFoundError:
-            return False
 
     def _conflict(self, present: int | None) -> BusyError:
         return BusyError(

@@ -12,7 +12,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from data_prep.dataset.commit import Transaction, read_head, run_id, uncommitted, vacuum
-from distkeras_grid.errors import BusyError, GridError, PathNotFoundError, StorageError
+from distkeras_grid.errors import (
+    BusyError,
+    GridError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
 from tests.data_prep.dataset.test_croissant import IMAGE, manifest
 from tests.interleaving import Exploration, at_once, perform
 
@@ -122,20 +128,34 @@ def test_what_a_run_has_written_reaches_the_disk_before_its_commit():
     assert persisted == [(f"{ROOT}/shard=0-{RUNS[0]}", None)]
 
 
-def test_a_commit_whose_answer_was_lost_is_one():
-    """A NameNode that restarts has done the rename, and the client asks again."""
+def fails_after_the_rename(error):
+    """Files on which a manifest gets its name, and an error is the answer."""
     disk = start()
 
     def lossy(operation):
         result = perform(disk, operation)
-        if operation[0] == "create":
-            raise StorageError("no answer")
+        if operation[0] == "create" and "/_versions/" in operation[1]:
+            raise error
         return result
 
     files = at_once(disk)
     files._do = lossy
+    return files, disk
+
+
+def test_a_commit_whose_answer_was_lost_is_one():
+    """A NameNode that restarts has done the rename, and the client asks again."""
+    files, disk = fails_after_the_rename(OutputExistsError("there is one"))
     assert Transaction(files, ROOT, None).commit(content(0)).manifest.last_update == 0
     assert seen(disk).manifest.last_update == 0
+
+
+def test_a_commit_that_the_disk_may_not_keep_is_told_and_its_shards_stay():
+    """It counted as a commit like any other."""
+    files, disk = fails_after_the_rename(StorageError("the disk does not keep it"))
+    with pytest.raises(StorageError, match="does not keep"):
+        night(RUNS[0])(files)
+    assert seen(disk).content["shards"] == [f"shard=0-{RUNS[0]}"]
 
 
 def test_a_refused_commit_is_told_as_it_is():

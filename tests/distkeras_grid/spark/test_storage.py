@@ -188,6 +188,11 @@ def test_a_file_that_java_did_not_find_may_be_another_trouble(message, kind):
     assert type(error) is kind
 
 
+def test_a_name_that_another_one_got_first_is_told_as_such():
+    error = storage_error("rename to b", "a", [("FileAlreadyExistsException", "b exists")])
+    assert type(error) is OutputExistsError
+
+
 def test_what_cannot_be_deleted_after_an_error_is_a_note_of_that_error(storage):
     error = ValueError("the first")
     storage.discard("nosuchscheme://host/x", error)
