@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from data_prep.export.samples import (
     LABEL,
     check_exportable,
     extension_of,
-    folder_name,
-    samples_of,
+    files_of,
+    folders_of,
+    names_of,
 )
 from data_prep.spark.driver import executor_errors
 from data_prep.spark.progress import task_progress
@@ -33,7 +34,7 @@ from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 VERSION = 1
 MARKER = "_export.json"
@@ -145,15 +146,30 @@ def export_tiles(
         storage, settings.output, export_kind(sorted(counts)), overwrite=settings.overwrite
     )
     output.check(*inputs)
-    exporter = _Exporter(spark, storage, settings, field, say)
     with output.writing() as folder:
         for split, count in counts.items():
-            exporter.write(_rows_of(rows, split), split, count, folder)
+            say(f"exporting {count:,} rows of {split} ...")
+            errors = executor_errors(spark, settings.output, "exporting to")
+            with errors, task_progress(spark, f"exporting {split}", say):
+                if settings.format == HUGGING_FACE:
+                    _write_parquet(
+                        _rows_of(rows, split), field, f"{folder}/{split}", settings, count
+                    )
+                else:
+                    _write_folders(_rows_of(rows, split), field, folder, split, storage, count)
         if settings.format == FOLDERS:
             rows.drop(settings.image).write.parquet(f"{folder}/{COLUMNS}")
         if settings.format == HUGGING_FACE:
-            storage.write_text(f"{folder}/{CARD}", exporter.card(rows, list(counts)))
-        manifest = exporter.manifest(counts)
+            storage.write_text(f"{folder}/{CARD}", _card(rows, field, list(counts)))
+        manifest = {
+            "version": VERSION,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "format": settings.format,
+            "rows": counts,
+            "seed": settings.seed,
+            "classes": list(field.classes),
+            "versions": package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES)),
+        }
         storage.write_text(f"{folder}/{MARKER}", json.dumps(manifest, indent=1) + "\n")
     return counts
 
@@ -193,96 +209,52 @@ def _rows_of(rows: DataFrame, split: str) -> DataFrame:
     return rows.where(F.col(SPLIT_COLUMN) == split) if SPLIT_COLUMN in rows.columns else rows
 
 
-class _Exporter:
-    """Writes splits, one after another."""
+def _write_parquet(
+    rows: DataFrame, field: Field, output: str, settings: ExportSettings, count: int
+) -> None:
+    """Write rows in a random order, because such files are read from the front."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        storage: Storage,
-        settings: ExportSettings,
-        field: Field,
-        say: Say,
-    ) -> None:
-        self._spark = spark
-        self._storage = storage
-        self._settings = settings
-        self._field = field
-        self._say = say
+    order = F.xxhash64(F.lit(settings.seed), *(quoted(name) for name in rows.columns))
+    files = -(-count // settings.rows_per_file)
+    rows = rows.repartition(files, order).sortWithinPartitions(order)
+    image = schema_of(replace(field, encoding=extension_of(field)), ())
+    others = [each for each in rows.schema.fields if each.name != field.name]
+    schema = types.StructType([*image, *others])
+    map_batches(rows, png_encoder(field), schema).write.parquet(output)
 
-    def write(self, rows: DataFrame, split: str, count: int, folder: str) -> None:
-        """Write the rows of one split."""
-        self._say(f"exporting {count:,} rows of {split} ...")
-        errors = executor_errors(self._spark, self._settings.output, "exporting to")
-        with errors, task_progress(self._spark, f"exporting {split}", self._say):
-            if self._settings.format == HUGGING_FACE:
-                files = -(-count // self._settings.rows_per_file)
-                map_batches(
-                    self._in_order(rows, files),
-                    png_encoder(self._field),
-                    self._png_schema(rows),
-                ).write.parquet(f"{folder}/{split}")
-                return
-            place = choose_place(self._spark, self._storage.resolve(folder))
-            work = folder_writer(self._field, split, place)
-            written = map_batches(rows, work, "rows long, bytes long")
-            done = [(row["rows"], row["bytes"]) for row in written.collect()]
-        self._check(sum(n for n, _ in done), sum(size for _, size in done), split, count, folder)
 
-    def _check(self, rows: int, size: int, split: str, count: int, folder: str) -> None:
-        """Refuse missing files: tasks on other hosts may have written to their own folders."""
-        if rows != count:
-            raise StorageError(
-                f"{rows:,} rows of {split} were exported, and {count:,} counted. Nothing was "
-                "published. Run it again."
-            )
-        lies = self._storage.size(folder)
-        if lies < size:
-            raise StorageError(
-                f"Tasks wrote {size:,} bytes of {split}, and {lies:,} are in {folder}. Received: a "
-                "folder that not all hosts see. Export to HDFS, or to a mounted folder."
-            )
+def _write_folders(
+    rows: DataFrame, field: Field, folder: str, split: str, storage: Storage, count: int
+) -> None:
+    """Let tasks write the files of a split; refuse missing ones, which may be on other hosts."""
+    place = choose_place(rows.sparkSession, storage.resolve(folder))
+    written = map_batches(rows, folder_writer(field, split, place), "rows long, bytes long")
+    done = [(row["rows"], row["bytes"]) for row in written.collect()]
+    number, size = sum(rows for rows, _ in done), sum(size for _, size in done)
+    if number != count:
+        raise StorageError(
+            f"{number:,} rows of {split} were exported, and {count:,} counted. Nothing was "
+            "published. Run it again."
+        )
+    lies = storage.size(folder)
+    if lies < size:
+        raise StorageError(
+            f"Tasks wrote {size:,} bytes of {split}, and {lies:,} are in {folder}. Received: a "
+            "folder that not all hosts see. Export to HDFS, or to a mounted folder."
+        )
 
-    def _in_order(self, rows: DataFrame, files: int) -> DataFrame:
-        """Return the rows in a random order, because such files are read from the front."""
-        from pyspark.sql import functions as F
 
-        names = [quoted(name) for name in rows.columns]
-        order = F.xxhash64(F.lit(self._settings.seed), *names)
-        return rows.repartition(files, order).sortWithinPartitions(order)
-
-    def _png_schema(self, rows: DataFrame) -> Any:
-        from dataclasses import replace
-
-        from pyspark.sql import types
-
-        field = replace(self._field, encoding=extension_of(self._field))
-        others = [each for each in rows.schema.fields if each.name != field.name]
-        return types.StructType([*schema_of(field, ()), *others])
-
-    def card(self, rows: DataFrame, splits: list[str]) -> str:
-        """Return what Hugging Face's ``datasets`` reads."""
-        field = self._field
-        kinds: dict[str, Any] = {field.name: "image"}
-        for column in rows.schema.fields:
-            if column.name != field.name:
-                kinds[column.name] = _hugging_face_type(column.dataType.simpleString())
-        if field.classes:
-            kinds[LABEL] = class_label(field.classes)
-        paths = {split: [f"{split}/*.parquet"] for split in splits}
-        return describe(paths, kinds)
-
-    def manifest(self, counts: dict[str, int]) -> dict[str, Any]:
-        """Return the content of ``_export.json``."""
-        return {
-            "version": VERSION,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "format": self._settings.format,
-            "rows": counts,
-            "seed": self._settings.seed,
-            "classes": list(self._field.classes),
-            "versions": package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES)),
-        }
+def _card(rows: DataFrame, field: Field, splits: list[str]) -> str:
+    """Return what Hugging Face's ``datasets`` reads."""
+    kinds: dict[str, Any] = {field.name: "image"}
+    for column in rows.schema.fields:
+        if column.name != field.name:
+            kinds[column.name] = _hugging_face_type(column.dataType.simpleString())
+    if field.classes:
+        kinds[LABEL] = class_label(field.classes)
+    return describe({split: [f"{split}/*.parquet"] for split in splits}, kinds)
 
 
 def _hugging_face_type(name: str) -> str:
@@ -300,14 +272,14 @@ def folder_writer(field: Field, split: str, place: OutputTarget) -> Callable[[Ba
 
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
-        keys = (f"{number:05d}{row:07d}" for row in range(10**7))
+        numbers = (f"{number:05d}{row:07d}" for row in range(10**7))
         count = size = 0
         for batch in batches:
-            for sample in samples_of(batch, field, keys):
-                name = f"{sample.key}.{sample.extension}"
-                place.put(f"{split}/{folder_name(sample.label_name)}/{name}", sample.image)
+            names, folders = names_of(batch, field, numbers), folders_of(batch)
+            for image, name, folder in zip(files_of(batch, field), names, folders, strict=True):
+                place.put(f"{split}/{folder}/{name}", image)
                 count += 1
-                size += len(sample.image)
+                size += len(image)
         yield pa.RecordBatch.from_pydict({"rows": [count], "bytes": [size]})
 
     return work
@@ -320,9 +292,8 @@ def png_encoder(field: Field) -> Callable[[Batches], Batches]:
         import pyarrow as pa
 
         for batch in batches:
-            samples = list(samples_of(batch, field, iter(map(str, range(batch.num_rows)))))
-            files = [sample.image for sample in samples]
-            paths = [f"{sample.key}.{sample.extension}" for sample in samples]
+            files = files_of(batch, field)
+            paths = names_of(batch, field, iter(map(str, range(batch.num_rows))))
             images = pa.StructArray.from_arrays(
                 [pa.array(files, pa.binary()), pa.array(paths, pa.string())], ["bytes", "path"]
             )

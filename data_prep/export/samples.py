@@ -1,11 +1,9 @@
-"""Rows of a data set as samples: the file of an image, its class, and all other columns."""
+"""Rows of a data set as files: the image, its name, and the folder of its class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from data_prep.dataset.schema import as_png
 from distkeras_grid.errors import SchemaError
@@ -19,22 +17,6 @@ KEY, LABEL, LABEL_NAME = "tile_id", "label", "label_name"
 ENCODING = "encoding"
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One row."""
-
-    key: str  # Unique name of the sample; letters and digits
-    image: bytes  # The image as a file
-    extension: str
-    columns: dict[str, Any]  # All columns but the image
-
-    @property
-    def label_name(self) -> str:
-        """Name of the class, or its number where it has none."""
-        name = self.columns.get(LABEL_NAME)
-        return str(int(self.columns[LABEL])) if name is None else str(name)
-
-
 def folder_name(label: str) -> str:
     """Return the name of a class as the name of a folder.
 
@@ -43,10 +25,11 @@ def folder_name(label: str) -> str:
     >>> folder_name("dark field"), folder_name("a/b"), folder_name("_x"), folder_name("ö")
     ('dark field', 'a%2Fb', '%5Fx', 'ö')
     """
-    # Spark and Hadoop skip names that begin with a dot or an underscore.
-    first = label[:1].replace(".", "%2E").replace("_", "%5F")
-    rest = "".join(quote(each, safe="") if each in "/\\%\0" else each for each in label[1:])
-    return (quote(first, safe="") if first in "/\\%\0" and first else first) + rest
+    return "".join(
+        # Spark and Hadoop skip names that begin with a dot or an underscore.
+        f"%{ord(letter):02X}" if letter in "/\\%\0" or (not at and letter in "._") else letter
+        for at, letter in enumerate(label)
+    )
 
 
 def check_exportable(field: Field) -> None:
@@ -62,15 +45,22 @@ def check_exportable(field: Field) -> None:
         )
 
 
-def samples_of(batch: pa.RecordBatch, field: Field, numbers: Iterator[str]) -> Iterator[Sample]:
-    """Yield the rows of a batch."""
-    images = files_of(batch.column(batch.schema.get_field_index(field.name)), field)
-    names = [name for name in batch.schema.names if name != field.name]
-    rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    for image, values in zip(images, rows, strict=True):
-        columns = dict(zip(names, values, strict=True))
-        key = str(columns.get(KEY) or next(numbers))
-        yield Sample(key, image, extension_of(field), columns)
+def names_of(batch: pa.RecordBatch, field: Field, numbers: Iterator[str]) -> list[str]:
+    """Return a file name for each row; a row without an id gets the next number."""
+    ids = batch.column(KEY).to_pylist() if KEY in batch.schema.names else [None] * batch.num_rows
+    return [f"{key or next(numbers)}.{extension_of(field)}" for key in ids]
+
+
+def folders_of(batch: pa.RecordBatch) -> list[str]:
+    """Return the folder of each row: its class, or the number of its class where it has no name."""
+    labels = [str(int(label)) for label in batch.column(LABEL).to_pylist()]
+    if LABEL_NAME not in batch.schema.names:
+        return labels
+    names = batch.column(LABEL_NAME).to_pylist()
+    return [
+        folder_name(label if name is None else name)
+        for name, label in zip(names, labels, strict=True)
+    ]
 
 
 def extension_of(field: Field) -> str:
@@ -78,10 +68,11 @@ def extension_of(field: Field) -> str:
     return field.encoding if field.is_file else "png"
 
 
-def files_of(column: pa.Array, field: Field) -> Sequence[bytes]:
-    """Return the images of a column as PNG files, or as the files that they are."""
+def files_of(batch: pa.RecordBatch, field: Field) -> list[bytes]:
+    """Return the images of a batch as PNG files, or as the files that they are."""
     import pyarrow as pa
 
+    column = batch.column(batch.schema.get_field_index(field.name))
     if pa.types.is_struct(column.type):
         column = column.flatten()[column.type.get_field_index("bytes")]
     if field.is_file:

@@ -8,7 +8,13 @@ import pytest
 from PIL import Image
 
 from data_prep.dataset.schema import as_png
-from data_prep.export.samples import check_exportable, folder_name, samples_of
+from data_prep.export.samples import (
+    check_exportable,
+    files_of,
+    folder_name,
+    folders_of,
+    names_of,
+)
 from data_prep.images.open_image import decode_image
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.delta_encoding import as_differences
@@ -27,32 +33,31 @@ def batch(images, **columns):
     return pa.RecordBatch.from_pydict({"image": images, **columns})
 
 
-def test_rows_of_raw_pixels_become_samples():
+def test_rows_of_raw_pixels_become_files_with_names():
     field = Field("image", (2, 3, 1))
     rows = batch(
-        [bytes(range(6)), bytes(6)], label=[1, 0], label_name=["light", None], tile_id=["k", None]
+        [bytes(range(6)), bytes(6)], label=[1, 0], label_name=["a/b", None], tile_id=["k", None]
     )
-    first, second = samples_of(rows, field, iter(["0-0"]))
-    assert (first.key, first.extension, first.label_name) == ("k", "png", "light")
-    assert (second.key, second.label_name) == ("0-0", "0")
-    assert first.columns == {"label": 1, "label_name": "light", "tile_id": "k"}
-    assert np.asarray(Image.open(BytesIO(first.image))).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert names_of(rows, field, iter(["0-0"])) == ["k.png", "0-0.png"]
+    assert folders_of(rows) == ["a%2Fb", "0"]
+    first, _ = files_of(rows, field)
+    assert np.asarray(Image.open(BytesIO(first))).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_differences_become_pictures():
     field = Field("image", (3, 2, 1), encoding="difference")
     image = np.array([[7, 9], [3, 250], [200, 1]], np.uint8)[:, :, np.newaxis]
     check_exportable(field)
-    (sample,) = samples_of(batch([as_differences(image).tobytes()], label=[0]), field, iter("7"))
-    assert sample.extension == "png"
-    np.testing.assert_array_equal(decode_image(sample.image, "tile.png"), image)
+    (file,) = files_of(batch([as_differences(image).tobytes()], label=[0]), field)
+    np.testing.assert_array_equal(decode_image(file, "tile.png"), image)
 
 
 def test_files_stay_what_they_are():
     field = Field("image", (2, 2, 3), encoding="jpeg")
-    images = pa.array([{"bytes": b"a file", "path": "x.jpeg"}])
-    (sample,) = samples_of(batch(images, label=[0]), field, iter(["7"]))
-    assert (sample.image, sample.extension, sample.key) == (b"a file", "jpeg", "7")
+    rows = batch(pa.array([{"bytes": b"a file", "path": "x.jpeg"}]), label=[0])
+    assert files_of(rows, field) == [b"a file"]
+    assert names_of(rows, field, iter("7")) == ["7.jpeg"]
+    assert folders_of(rows) == ["0"]
 
 
 @pytest.mark.parametrize(
