@@ -11,7 +11,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase, BytesIO
+from io import SEEK_CUR, BufferedIOBase, BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def iter_idx(
     with _opened(content, name) as stream:
         count, *item = _read_header(stream, name)
         size = math.prod(item)
-        _skip(stream, start * size)
+        stream.seek(start * size, SEEK_CUR)
         for first in range(start, stop, step):
             items = min(step, stop - first)
             values = stream.read(items * size)
@@ -106,8 +106,3 @@ def _read_header(stream: BufferedIOBase, name: str) -> tuple[int, ...]:
             "file again, or name the right folder."
         )
     return tuple(int(length) for length in np.frombuffer(lengths, ">u4"))
-
-
-def _skip(stream: BufferedIOBase, count: int) -> None:
-    while count > 0 and (passed := len(stream.read(min(count, 1 << 20)))):
-        count -= passed
