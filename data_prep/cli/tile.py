@@ -90,8 +90,7 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         choices=CHOICES["on_error"],
         help="what happens if an image cannot be tiled: fail: the command ends before anything is "
         "written; skip: the image is left out, listed, and tried again next time, with exit code "
-        "7; quarantine: as skip, but a broken one is not read again until it changes (fail; "
-        "with --update: skip)",
+        "7 (fail; with --update: skip)",
     )
     add(
         "--plan",
@@ -321,7 +320,7 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     print_result(
         "images: "
         + ", ".join(f"{words.get(name, name)} {count:,}" for name, count in counts.items())
-        + f", left out {len(done.left_out):,}, in quarantine {len(done.quarantined):,}; "
+        + f", left out {len(done.left_out):,}; "
         f"{done.tiles:,} tiles {cut}, "
         f"{done.manifest['tiles']:,} in {settings.output}"
     )
@@ -331,7 +330,6 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         tiles_cut=done.tiles,
         **counts,
         left_out=done.left_out,
-        quarantined=done.quarantined,
         filtered=done.filtered,
         images_without_tiles=done.images_without_tiles,
         report=done.report,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from data_prep.dataset.diff import FileInfo, FolderDiff
-from data_prep.dataset.manifest import QUARANTINED, revised
+from data_prep.dataset.manifest import revised
 from data_prep.dataset.overrides import apply_overrides
 from data_prep.dataset.schema import max_stored_value
 from data_prep.spark.passes import ImageScan
@@ -141,7 +141,7 @@ def decide_actions(
     actions = UpdateActions({}, base_records=base_records, scanned=frozenset(scans))
     for path in diff.unchanged:
         _keep(actions, base_records[path], annotations[path])
-    actions.records |= {path: base_records[path] for path in (*diff.quarantined, *diff.away)}
+    actions.records |= {path: base_records[path] for path in diff.away}
     actions.records |= {
         path: record
         for path, record in base_records.items()
@@ -327,27 +327,6 @@ def _two_labels(new: ImageRecord, original: ImageRecord, files: Mapping[str, Fil
         f"{new.source} is labelled {new.label!r}, and has {same_as(original.source, new, original)}"
         f", labelled {original.label!r}{gone}; keep the right one"
     )
-
-
-def decoded_images(scans: Mapping[str, ImageScan]) -> set[str]:
-    """Return which images were read and cannot be tiled.
-
-    An image that could not be read is not among them. Its file may be fine once permissions or the
-    network are mended, although the file itself has not changed.
-    """
-    return {path for path, scan in scans.items() if scan.error and scan.sha256}
-
-
-def quarantine(
-    actions: UpdateActions, files: Mapping[str, FileInfo], paths: Collection[str]
-) -> None:
-    """Put images into quarantine: no later update reads them until they change."""
-    for path in paths:
-        record, file = actions.records[path], files[path]
-        status = QUARANTINED if record.status == LEFT_OUT else record.status
-        actions.records[path] = replace(
-            record, status=status, length=file.length, modified=file.modified
-        )
 
 
 def assign_update_splits(

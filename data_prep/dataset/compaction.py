@@ -9,11 +9,9 @@ since are written into the files at the same time.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.commit import Transaction, require_head, vacuum
@@ -21,20 +19,16 @@ from data_prep.dataset.dataset_card import write_cards
 from data_prep.dataset.history import next_manifest
 from data_prep.dataset.manifest import DataSet, tables_of
 from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize
-from data_prep.dataset.shards import SHARD_BYTES
-from data_prep.spark.driver import executor_errors, verify_row_counts
-from data_prep.spark.passes import write_tiles
+from data_prep.dataset.shards import SHARD_BYTES, copy_tiles
 from data_prep.spark.progress import task_progress
-from data_prep.spark.scan import settings
 from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.progress import Say, format_bytes
-from distkeras_grid.spark.dataframes import apply_label_overrides
-from distkeras_grid.spark.session import READ_ROWS, READ_SETTING, build_session
-from distkeras_grid.spark.storage import Storage, escaped
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 # A shard is small if the mean size of its files is smaller than this. Spark packs files into tasks
 # of at most MOST_FILE_BYTES, the largest first, so each task but the last of a split gets more than
@@ -95,7 +89,11 @@ def compact_tiles(
         for bundle in choose_shards(_shard_files(storage, root, head), stale=stale):
             _check_space(storage, root, bundle)
             number, folder = transaction.new_shard()
-            _copy(session, root, head, bundle, folder, say)
+            former = [f"{root}/{each.name}" for each in bundle]
+            images = _entries(head, {each.number for each in bundle})
+            now = head.manifest.corrections(whole=True)
+            with task_progress(session, "copying", say):
+                copy_tiles(session, former, images, head.image, folder, now)
             content = _with_shard(head, bundle, number, transaction.name(number))
             head = transaction.commit(next_manifest(content, head.manifest, datetime.now(UTC)))
             files = pluralize(sum(each.count for each in bundle), "file")
@@ -131,42 +129,6 @@ def _check_space(storage: Storage, root: str, bundle: Sequence[ShardFiles]) -> N
             f"A copy of {pluralize(len(bundle), 'shard')} needs {format_bytes(needed)}, and {root} "
             f"has {format_bytes(free)} free. Make room, or keep fewer versions."
         )
-
-
-def _copy(
-    spark: SparkSession,
-    root: str,
-    known: DataSet,
-    bundle: Sequence[ShardFiles],
-    folder: str,
-    say: Say,
-) -> None:
-    """Write the rows of a bundle of shards as one shard."""
-    numbers = {each.number for each in bundle}
-    corrections = known.manifest.corrections(whole=True)
-    wanted = Counter({str(e.sha256): e.tiles for e in _entries(known, numbers)})
-    reading = {
-        READ_SETTING: READ_ROWS,
-        # A task reads this many bytes of whole files side by side, and writes one file of them.
-        "spark.sql.files.maxPartitionBytes": str(MOST_FILE_BYTES),
-        "spark.sql.files.openCostInBytes": "0",
-        "spark.sql.files.minPartitionNum": "1",
-    }
-    with settings(spark, reading), executor_errors(spark, root, "compacting"):
-        rows = apply_label_overrides(_rows(spark, root, bundle), corrections)
-        with task_progress(spark, "copying", say):
-            write_tiles(spark, rows, known.image, folder)
-        verify_row_counts(spark, folder, wanted)
-
-
-def _rows(spark: SparkSession, root: str, bundle: Sequence[ShardFiles]) -> DataFrame:
-    """Return the rows of some shards; no task has rows from the folders of two splits."""
-    frames = []
-    for split in sorted({split for each in bundle for split in each.files}):
-        folders = [f"{root}/{each.name}/{split}" for each in bundle if split in each.files]
-        read = spark.read.option("basePath", root).parquet(*map(escaped, folders))
-        frames.append(read.drop("shard"))
-    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def _entries(known: DataSet, numbers: set[int]) -> list[ImageRecord]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 
-from data_prep.dataset.manifest import QUARANTINED
 from data_prep.geometry.regions import ZoneRules
-from data_prep.spark.broken_links import folders_of
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.labels import Annotation
 from distkeras_grid.dataset.manifest import LEFT_OUT, TILED, ImageRecord
@@ -35,8 +33,6 @@ class FolderDiff:
     to_scan: tuple[str, ...]
     removed: tuple[str, ...]  # Tiled images that are no longer there
     problems: dict[str, str]  # Why other images cannot be tiled, by path
-    # Images that are as they were when they were put into quarantine
-    quarantined: tuple[str, ...] = ()
     away: tuple[str, ...] = ()  # Tiled images that cannot be seen now and are not removed
 
     @property
@@ -74,8 +70,7 @@ def diff_folder(
     files and folders that cannot be seen.
     """
     same = {path for path, file in files.items() if _is_same_file(base_records.get(path), file)}
-    quarantined = {path for path in same if base_records[path].status == QUARANTINED}
-    reasons = {path: reason for path, reason in problems.items() if path not in quarantined}
+    reasons = dict(problems)
     if classes and not new_classes:
         reasons |= {
             path: f"{path} has the class {each.label!r}, and the data set has "
@@ -101,17 +96,15 @@ def diff_folder(
     }
     unchanged |= {
         path
-        # An image in quarantine may have no label: it is not read.
-        for path in same & usable & annotations.keys()
+        for path in same & usable
         if base_records[path].status == LEFT_OUT
         and labels.get(base_records[path].content) == annotations[path].label
     }
     return FolderDiff(
         unchanged=tuple(sorted(unchanged)),
-        to_scan=tuple(sorted(usable - unchanged - quarantined)),
+        to_scan=tuple(sorted(usable - unchanged)),
         removed=tuple(sorted(gone - away)),
         problems=reasons,
-        quarantined=tuple(sorted(quarantined)),
         away=tuple(sorted(away)),
     )
 
@@ -126,6 +119,17 @@ def _is_tiled(record: ImageRecord, fingerprints: Container[str] | None) -> bool:
     digest = record.pixel_sha256
     is_known = digest is not None and (fingerprints is None or digest in fingerprints)
     return record.status == TILED and is_known
+
+
+def folders_of(path: str) -> list[str]:
+    """Return the folders above a path.
+
+    Examples
+    --------
+    >>> folders_of("a/b/0.png")
+    ['a', 'a/b']
+    """
+    return [path[:at] for at, letter in enumerate(path) if letter == "/"]
 
 
 def precheck_files(

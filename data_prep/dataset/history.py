@@ -1,35 +1,24 @@
 """Versions of a data set of tiles: what identifies one, and how long it is kept.
 
-**What is stored where.** Pixels are Parquet files in folders ``shard=N-RUN``, and no file in a
-shard ever changes. All else that is known of the images is in the manifest, ``_versions/N.json``: a
-table with a row for each image (label, split, group, size, digests, the shard of its tiles, whether
-it is set aside), the folds, the pairs that show the same place, the settings, and the list of
-shards. Readers open the shards that the manifest lists, and no other.
+A manifest, ``_versions/N.json``, is a version. It has a row for each image (label, split, group,
+digests, the shard of its tiles, whether it is set aside), the folds, the pairs that show the same
+place, the settings, and the list of shards. Its number, ``last_update``, never comes back. Versions
+share the shards that they list, so a change of a table copies no tile. A long update commits
+several times, and its last version follows the one before it began.
 
 **Tables and rows.** A row in a file has the path, the label and the split that its image had when
 it was tiled. If a table says something else by now, the entry of the image keeps what the rows have
 (``stored_label``, ``stored_split``, ``stored_source``), and reading puts the present values into
 the rows: a broadcast join by the digest of the image file, of only the images that have changed.
-Files of splits that are not wanted are not opened. A new class gets the next number, so the numbers
-in older files stay true. So a label, a class, a group, a split, a fold or an exclusion changes
-without a byte of tiles. Who reads the files without the manifest sees what was true when they were
-cut; `compact` writes the present values into the files.
+A new class gets the next number, so the numbers in older files stay true. Who reads the files
+without the manifest sees what was true when they were cut; `compact` writes the present values into
+the files.
 
-**What a version is.** A manifest is a version, and its number, ``last_update``, never comes back.
-Whatever changes a table commits a new manifest (`data_prep.dataset.commit`), which lists former
-versions under ``history``. Tiles are not copied: versions share the shards that they list. A long
-update commits several times, and its last version follows the one before it began.
-
-**How long.** A version that is replaced can be read for as long as all its shards are in use, and
-otherwise for a week, or as ``--keep-versions N`` (the newest N) or ``Dd`` (D days) says. What no
-version of the history lists is deleted (`data_prep.dataset.commit.vacuum`).
-
-**What identifies it.** The hash of a version is the SHA-256 of what decides its rows: how tiles are
-cut and stored, for each image its path, digest, label, split, group, zones and number of tiles, and
-the folds. It does not depend on the machine, the day, the number of nights, or on how rows are
-divided into files. Who tiles the same images in the same way gets the same hash, so a paper can
-cite it. Pixels at oblique angles can differ by one level between releases of OpenCV; the manifest
-has its version.
+**What identifies a version.** Its hash is the SHA-256 of what decides its rows: how tiles are cut
+and stored, for each image its path, digest, label, split, group, zones and number of tiles, and the
+folds. It does not depend on the machine, the day, the number of nights, or on how rows are divided
+into files, so a paper can cite it. Pixels at oblique angles can differ by one level between
+releases of OpenCV; the manifest has its version.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from data_prep.dataset.history import utc
-from data_prep.dataset.schema import max_stored_value
+from data_prep.dataset.schema import COLUMNS, FIRST_COLUMNS, max_stored_value
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import ZoneRules
@@ -30,8 +30,6 @@ from distkeras_grid.feeding.schema import Field
 LAYOUT = 2
 # Keys without which a manifest describes no tiles.
 REQUIRED = ("image", "spec", "settings", "sources", "last_shard", "last_update")
-# Status of an image that is left out, and not read again until it changes.
-QUARANTINED = "quarantined"
 # Settings that must not change while a data set is added to.
 LASTING = (
     "encoding",
@@ -125,8 +123,24 @@ class DataSet:
                     f"{settings.output} was made with {name} {former.get(name)!r}, and this update "
                     f"says {now[name]!r}. Give the same, or tile into another output."
                 )
+        self._check_columns(settings)
         self._check_zones(former, settings)
         self._check_groups(str(former.get("labels", FOLDER)), settings)
+
+    def _check_columns(self, settings: TilingSettings) -> None:
+        """Refuse tiles with other columns: programs take those of one file for those of all."""
+        former = self.content.get("columns", FIRST_COLUMNS)
+        if former > len(COLUMNS):
+            raise ConfigurationError(
+                f"{settings.output} was made by a later release, whose tiles have "
+                f"{former - len(COLUMNS)} more columns. Update it by that release."
+            )
+        if missing := [name for name, *_ in COLUMNS[former:]]:
+            raise ConfigurationError(
+                f"The tiles in {settings.output} were made by an earlier release, which had no "
+                f"column {', '.join(missing)}. Update them by that release, or cut all tiles anew "
+                "(--overwrite, or another output)."
+            )
 
     def _check_zones(self, former: dict[str, Any], settings: TilingSettings) -> None:
         """Refuse an update without the zones that the tiles keep off."""
@@ -177,6 +191,7 @@ def build_manifest(
         "created": utc(datetime.now(UTC)),
         "spec": settings.spec.to_json(),
         "settings": settings.to_json(),
+        "columns": len(COLUMNS),
         "significant_bits": max_stored_value(image).bit_length(),
         **tables_of(image, entries),
         "versions": versions,

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import NoSpaceError
@@ -181,7 +183,7 @@ class TilingPlan:
         scans = [self.scan(source) for source in self.sources]
         cutting = sum(scan.tiles * scan.tile_seconds for scan in scans)
         decoding = sum(scan.decode_seconds for scan in scans)
-        tasks = min(slots, plan_units(self, slots)[-1].partition + 1)
+        tasks = min(slots, len(plan_tasks(self, slots)))
         return decoding / tasks, cutting / TASK_SHARE / tasks
 
     def check_space(self, free: int, output: str, copied: int = 0) -> None:
@@ -203,31 +205,20 @@ class TilingPlan:
             )
 
 
-@dataclass(frozen=True)
-class TaskAssignment:
-    """One image, and the task that cuts it. Each image is decoded once."""
+def plan_tasks(plan: TilingPlan, slots: int) -> list[list[ImageRecord]]:
+    """Divide the images into tasks by the bytes that they write; each task writes one file.
 
-    source: ImageRecord
-    scan: ImageScan
-    partition: int  # Number of the task; all its images belong to one split
-
-
-def plan_units(plan: TilingPlan, slots: int) -> list[TaskAssignment]:
-    """Divide the work into tasks by the bytes that they write; each task writes one file."""
+    All images of a task belong to one split, and each image is decoded once.
+    """
     # Use all slots, unless the files would be too small to be read efficiently.
     size = min(FILE_BYTES, max(LEAST_FILE_BYTES, plan.stored_bytes / slots))
-    units: list[TaskAssignment] = []
-    first = 0
+    tasks: list[list[ImageRecord]] = []
     for split in plan.counts:
-        sources = [source for source in plan.sources if source.split == split]
-        scans = [plan.scan(source) for source in sources]
-        tasks = chunk_by_size([stored_bytes(scan) for scan in scans], size)
-        units += [
-            TaskAssignment(source, scan, first + task)
-            for source, scan, task in zip(sources, scans, tasks, strict=True)
-        ]
-        first += tasks[-1] + 1
-    return units
+        images = [image for image in plan.sources if image.split == split]
+        parts = chunk_by_size([stored_bytes(plan.scan(image)) for image in images], size)
+        numbered = groupby(zip(parts, images, strict=True), key=itemgetter(0))
+        tasks += [[image for _, image in some] for _, some in numbered]
+    return tasks
 
 
 def chunk_by_size(sizes: Sequence[float], wanted: float) -> list[int]:
@@ -252,10 +243,11 @@ def chunk_by_size(sizes: Sequence[float], wanted: float) -> list[int]:
 
 
 def _count_files(plan: TilingPlan, slots: int) -> int:
-    tiles: dict[int, float] = {}
-    for unit in plan_units(plan, slots):
-        tiles[unit.partition] = tiles.get(unit.partition, 0) + stored_tiles(unit.scan)
-    return sum(math.ceil(count / rows_of_a_file(plan)) for count in tiles.values())
+    rows = rows_of_a_file(plan)
+    tiles = (
+        sum(stored_tiles(plan.scan(each)) for each in task) for task in plan_tasks(plan, slots)
+    )
+    return sum(math.ceil(count / rows) for count in tiles)
 
 
 def rows_of_a_file(plan: TilingPlan) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tile_quality import Quality, quality_of
 from data_prep.geometry.tiler import Tile
 from data_prep.geometry.tiling_config import TilingConfig
+from distkeras_grid.dataset.manifest import ImageRecord
 from distkeras_grid.feeding.delta_encoding import as_differences
 from distkeras_grid.feeding.schema import Field
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 IMAGE_COLUMN = "image"
-# Name, Spark type, and content of each column; the image column precedes them.
+# Name, Spark type, and content of each column; the image column precedes them. New ones come last:
+# a manifest says how many its tiles have.
 COLUMNS = (
     ("encoding", "string", "raw, difference, png or jpeg"),
     ("height", "int", "pixels"),
@@ -53,22 +54,10 @@ COLUMNS = (
     ("saturated", "double", "part of the values that are white"),
 )
 NULLABLE = ("pixel_size",)
+# Columns of data sets whose manifest does not say how many they have.
+FIRST_COLUMNS = 26
 # What else calls these types otherwise.
 ARROW_TYPES, SPARK_TYPES = {"int": "int32"}, {"int": "integer"}
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """What all tiles of one source have in common."""
-
-    source: str
-    sha256: str
-    label: int
-    label_name: str
-    split: str
-    # Width and height of a pixel of the source in pixels of its tiles
-    scale: tuple[float, float] = (1.0, 1.0)
-    pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
 
 
 def image_field(
@@ -111,42 +100,49 @@ def schema_of(
 
 
 def record_batch(
-    tiles: Sequence[Tile], source: SourceRow, cutting: TilingConfig, field: Field
+    tiles: Sequence[Tile],
+    image: ImageRecord,
+    scale: tuple[float, float],
+    cutting: TilingConfig,
+    field: Field,
 ) -> pa.RecordBatch:
-    """Return tiles of one source as rows."""
+    """Return tiles of one image as rows.
+
+    A column that is not named here has the values of the attribute of this name of a tile, or else
+    of the image's record.
+
+    `scale`: width and height of a pixel of the image in pixels of its tiles.
+    """
     import pyarrow as pa
 
     height, width, channels = field.shape
     white = max_stored_value(field)
     measures = [measures_of(tile, tile.quality or quality_of(tile.pixels, white)) for tile in tiles]
-    identities = [cutting.tile_id(source.sha256, channels, tile) for tile in tiles]
+    identities = [cutting.tile_id(str(image.sha256), channels, tile) for tile in tiles]
     constants: dict[str, Any] = {
         "encoding": field.encoding,
         "height": height,
         "width": width,
         "channels": channels,
         "dtype": field.dtype,
-        "label": source.label,
-        "label_name": source.label_name,
-        "split": source.split,
-        "source": source.source,
-        "source_sha256": source.sha256,
+        "label": field.classes.index(str(image.label)),
+        "label_name": image.label,
+        "source_sha256": image.sha256,
         "page": cutting.choice.page or 0,
-        "scale": source.scale[0],
-        "pixel_size": source.pixel_size,
+        "scale": scale[0],
     }
     values: dict[str, list[Any]] = {
         **{name: [value] * len(tiles) for name, value in constants.items()},
         **{name: [each[name] for each in measures] for name in measures[0]},
         # In pixels of the source, which may have been resampled before cutting.
-        "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
-        "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
+        "src_cx": [tile.src_cx / scale[0] for tile in tiles],
+        "src_cy": [tile.src_cy / scale[1] for tile in tiles],
         "tile_id": identities,
         "original": [int(tile.original) for tile in tiles],
     }
-    # Any other column is an attribute of a tile.
     for name in [name for name, _, _ in COLUMNS if name not in values]:
-        values[name] = [getattr(tile, name) for tile in tiles]
+        owners = tiles if hasattr(tiles[0], name) else [image] * len(tiles)
+        values[name] = [getattr(each, name) for each in owners]
     arrays = [pa.array(values[name], ARROW_TYPES.get(kind, kind)) for name, kind, _ in COLUMNS]
     stored = [encode(tile.pixels, field.encoding, cutting.quality) for tile in tiles]
     images = pa.array(stored, pa.binary())

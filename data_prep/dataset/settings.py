@@ -20,7 +20,7 @@ from distkeras_grid.errors import ConfigurationError
 
 CHOICES = {
     "encoding": ("raw", "difference", "png", "jpeg"),
-    "on_error": ("fail", "skip", "quarantine"),
+    "on_error": ("fail", "skip"),
     "channels": ("auto", "1", "3"),
     "near_duplicates": ("join", "report", "off"),
 }
@@ -74,11 +74,10 @@ class TilingSettings:
         Quality of JPEG, 1 to 100.
     channels : {"auto", "1", "3"} or int, default "auto"
         Kept as text. ``auto`` keeps the channels of the images, and refuses a mixture.
-    on_error : {"fail", "skip", "quarantine"}, optional
+    on_error : {"fail", "skip"}, optional
         What to do with an image that cannot be tiled. ``fail`` ends the job before anything is
         written. ``skip`` leaves the image out, lists it, and tries it again in the next update.
-        ``quarantine`` does the same, but if the content is at fault the image is not read again
-        until it changes. Default: ``"skip"`` with `update`, otherwise ``"fail"``.
+        Default: ``"skip"`` with `update`, otherwise ``"fail"``.
     page, channel, z : optional
         Which image to take from files that hold several; see
         `data_prep.images.plane_selection.PlaneSelector`.

@@ -11,11 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.commit import read_head
-from data_prep.dataset.diff import FileInfo, diff_folder, precheck_files, with_zones
+from data_prep.dataset.diff import diff_folder, precheck_files, with_zones
 from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.overrides import apply_overrides
 from data_prep.dataset.plan import TilingPlan, uncovered
@@ -23,8 +22,7 @@ from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.shards import Shards
 from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
 from data_prep.geometry.regions import ZoneRules
-from data_prep.images.crash_isolation import IsolationPolicy
-from data_prep.images.file_access import SPARK, choose_opening
+from data_prep.images.file_access import SPARK
 from data_prep.images.multifile_images import refuse_folders
 from data_prep.report.html import FOLDER as REPORTS
 from data_prep.report.html import (
@@ -33,17 +31,10 @@ from data_prep.report.html import (
     count,
     grid_angles,
     outdated,
-    report_files,
+    render,
 )
 from data_prep.report.samples import choose_images, look_up
-from data_prep.spark.broken_links import Walk
-from data_prep.spark.discovery import (
-    check_absence,
-    check_pruning,
-    list_images,
-    unseen_images,
-    walked,
-)
+from data_prep.spark.discovery import check_pruning, list_images
 from data_prep.spark.driver import (
     check_output,
     cutting_of,
@@ -52,8 +43,8 @@ from data_prep.spark.driver import (
     scan_images,
     summarize_errors,
 )
-from data_prep.spark.passes import ImageScan
-from data_prep.spark.scan import Reader, load_contents
+from data_prep.spark.passes import ImageScan, refused
+from data_prep.spark.scan import Reader
 from data_prep.splits.duplicate_pairs import MAX_LISTED, to_json
 from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.fingerprint_store import load_fingerprints
@@ -63,12 +54,14 @@ from distkeras_grid.errors import GridError, ImageError, LabelError, PathNotFoun
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# What the result and the report both have.
+REPORTED = ("new", "changed", "unchanged", "relabelled", "removed", "left_out", "filtered")
 
 
 @dataclass(frozen=True)
@@ -88,8 +81,6 @@ class UpdateResult:
     left_out : dict of str to str
         Why images could not be tiled, by path. An image whose name begins with ``_`` or ``.`` is
         among them, because Spark does not list it, and so is a folder of such a name with images.
-    quarantined : dict of str to str
-        Why images were left out by an earlier update, by path; this one did not read them.
     report : str, optional
         Path of the report page; the same figures as JSON are beside it.
     relabelled : int, default 0
@@ -109,7 +100,6 @@ class UpdateResult:
     removed: int
     tiles: int
     left_out: dict[str, str]
-    quarantined: dict[str, str] = field(default_factory=dict)
     report: str | None = None
     relabelled: int = 0
     copies: int = 0
@@ -223,7 +213,7 @@ def update_dataset(
     if dry_run:
         run.estimate(plan, tiling, looked)
         return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
-    manifest = Shards(spark, settings, run.reader, say).publish(plan)
+    manifest = Shards(spark, Storage(spark), settings, run.reader, say, plan).publish()
     say(f"{manifest['tiles']:,} tiles are in {settings.output}")
     return run.report(plan, result_of(plan, manifest))
 
@@ -232,9 +222,8 @@ def result_of(plan: UpdatePlan, manifest: dict[str, Any]) -> UpdateResult:
     """Return what an update has done, or will do."""
     actions, tiled = plan.actions, plan.tiled
     changed = len(actions.replaced & actions.to_tile.keys())
-    quarantined = {path: str(actions.records[path].reason) for path in plan.diff.quarantined}
     relabelled, copies = len(actions.relabelled), len(plan.copies)
-    left = len(actions.problems) + len(quarantined) + copies
+    left = len(actions.problems) + copies
     return UpdateResult(
         manifest=manifest,
         new=len(actions.to_tile) - changed,
@@ -247,7 +236,6 @@ def result_of(plan: UpdatePlan, manifest: dict[str, Any]) -> UpdateResult:
         filtered=sum(each.filtered or 0 for each in tiled),
         images_without_tiles=tuple(sorted(each.source for each in tiled if not each.tiles)),
         left_out={**actions.problems, **plan.hidden},
-        quarantined=quarantined,
     )
 
 
@@ -269,13 +257,8 @@ class UpdateRun:
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
         self._fails = settings.on_error == "fail"
-        opening = choose_opening(spark, self._storage.resolve(settings.input))
-        limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
-        self.reader = Reader(
-            *(opening, partial(load_contents, spark)),
-            tolerant=not self._fails,
-            isolation=IsolationPolicy(memory_mb=limit),
-        )
+        reader = Reader.of(spark, self._storage.resolve(settings.input))
+        self.reader = replace(reader, tolerant=not self._fails)
 
     def check_paths(self) -> None:
         """Refuse an input that is not there, and an output that must not be written."""
@@ -323,9 +306,15 @@ class UpdateRun:
         """List the images of the input folder, and label them."""
         settings, opening = self._settings, self.reader.opening
         self._say(f"listing the images in {settings.input} ...")
-        walk = walked(self._storage, settings.input)
-        files = list_images(self._spark, self._storage, settings, walk)
-        hidden = self._find_unseen(base_records, files, walk)
+        tiled = [path for path, record in base_records.items() if record.status == TILED]
+        listing = list_images(self._spark, self._storage, settings, tiled=tiled)
+        files = listing.files
+        for path, reason in sorted(listing.unseen.items()):
+            self._say(f"  left out: {path}: {reason}")
+        for path, folder in sorted(listing.again.items()):
+            self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
+        if settings.prune:
+            check_pruning(self._storage, settings, listing, tiled)
         if opening.kind == SPARK:
             refuse_folders(file.uri for file in files.values())
         # The table of zones may still name removed images.
@@ -343,29 +332,10 @@ class UpdateRun:
         if unreadable and self._fails:
             raise ImageError(f"{summarize_errors(unreadable)} Nothing was written.")
         return Listing(
-            *(files, hidden, labels),
+            *(files, listing.unseen, labels),
             {path: each for path, each in annotations.items() if path not in unreadable},
             problems | unreadable,
-            frozenset(unreadable),
         )
-
-    def _find_unseen(
-        self, base_records: Mapping[str, ImageRecord], files: Mapping[str, FileInfo], walk: Walk
-    ) -> dict[str, str]:
-        """Report images that are not listed, which ends no run; refuse to prune what is there."""
-        where = self._settings.input, self._settings.file_glob
-        tiled = [path for path, record in base_records.items() if record.status == TILED]
-        hidden = unseen_images(self._spark, self._storage, *where, files, walk, tiled)
-        for path, reason in sorted(hidden.items()):
-            self._say(f"  left out: {path}: {reason}")
-        for path, folder in sorted(walk.again.items()):
-            self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
-        if self._settings.prune:
-            gone = [path for path in tiled if path not in files]
-            # What links have led to is kept anyway.
-            check_pruning(gone, hidden.keys() - walk.broken.keys())
-            check_absence(self._storage, *where, gone, walk)
-        return hidden
 
     def _scan(
         self, paths: Sequence[str], listing: Listing, prints: FingerprintFile
@@ -382,7 +352,11 @@ class UpdateRun:
             [files[path].uri for path in choose_images(labels, self._settings.report_images)],
             prints,
         )
-        scans = {path: by_uri.get(file.uri) or _unread(file.uri) for path, file in files.items()}
+        scans = {
+            path: by_uri.get(file.uri)
+            or refused(file.uri, f"{file.uri} is gone, or cannot be read.")
+            for path, file in files.items()
+        }
         if self._fails:
             refuse_errors(scans)
         return scans
@@ -426,7 +400,8 @@ class UpdateRun:
 
     def report(self, plan: UpdatePlan, done: UpdateResult) -> UpdateResult:
         """Write the report; if that fails, the update is still valid."""
-        uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
+        reports = f"{self._root}/{REPORTS}"
+        uri = f"{reports}/{self._began:%Y-%m-%dT%H%M%SZ}"
         records = {each["source"]: each for each in done.manifest["sources"]}
         new = {records[each.source]["shard"] for each in plan.tiled if each.tiles}
         names = done.manifest["shards"]
@@ -438,10 +413,10 @@ class UpdateRun:
                 shown = look_up(self._spark, folders, plan.tiled, angles, plan.image, thumbnails)
             written = sum(self._storage.size(folder) for folder in folders)
             figures = self._figures(plan, done, shown, written)
-            reports, _, stem = uri.rpartition("/")
             sources = {each.source: each for each in plan.tiled}
-            for name, text in report_files(stem, figures, shown, sources, angles).items():
-                self._storage.write_in_place(f"{reports}/{name}", text)
+            page = render(figures, shown, sources, angles)
+            self._storage.write_in_place(f"{uri}.json", figures.to_json())
+            self._storage.write_in_place(f"{uri}.html", page)
             for name in outdated(self._storage.list_names(reports)):
                 self._storage.delete(f"{reports}/{name}")
         except GridError as error:
@@ -464,19 +439,12 @@ class UpdateRun:
             images=images,
             tiles=tiles,
             angles={f"{a:g}": shown.angles.get(a, 0) for a in self._settings.spec.angles},
-            new=done.new,
-            changed=done.changed,
-            unchanged=done.unchanged,
-            relabelled=done.relabelled,
-            removed=done.removed,
-            left_out=done.left_out,
-            quarantined=done.quarantined,
+            **{name: getattr(done, name) for name in REPORTED},
             copies=plan.copies,
             ignored_splits=plan.actions.ignored_splits,
             without_tiles={e.source: e.empty_angles for e in tiled if e.empty_angles},
             excluded=sum(each.excluded or 0 for each in tiled),
             filter=self._settings.keep,
-            filtered=done.filtered,
             images_without_tiles={e.source: e.filtered or 0 for e in tiled if not e.tiles},
             read_bytes=sum(plan.files[each.source].length for each in tiled),
             written_bytes=written,
@@ -501,8 +469,3 @@ def _ignored_splits(plan: UpdatePlan) -> list[str]:
     if more > 0:
         lines.append(f"  split not changed: {more:,} more, which the report lists")
     return lines
-
-
-def _unread(uri: str) -> ImageScan:
-    """Return the result for a file that Spark could not read; the reason is unknown."""
-    return ImageScan(uri, "", 0, 0, 0, "", 0.0, f"{uri} is gone, or cannot be read.")

@@ -13,10 +13,8 @@ from data_prep.dataset.actions import (
     UpdateActions,
     assign_update_splits,
     decide_actions,
-    decoded_images,
     names_of,
     new_pictures,
-    quarantine,
 )
 from data_prep.dataset.diff import FileInfo, FolderDiff
 from data_prep.dataset.label_edits import with_classes
@@ -52,7 +50,6 @@ class Listing:
     labels: Mapping[str, Annotation]  # As the rule or the table says, by path
     annotations: Mapping[str, Annotation]  # With the overrides of their paths
     problems: Mapping[str, str]  # Why images cannot be tiled, by path
-    unreadable: frozenset[str]  # Those of them whose files cannot be read
 
 
 @dataclass(frozen=True)
@@ -131,9 +128,6 @@ def plan_update(
         *(base_records, listing.files, annotations, diff, scans, previous, image),
         prune=settings.prune,
     )
-    if settings.on_error == "quarantine":
-        unreadable = listing.unreadable & actions.problems.keys()
-        quarantine(actions, listing.files, decoded_images(scans) | unreadable)
     pairs, messages = _duplicate_pairs(base, actions, fingerprints)
     table = {path: each.split for path, each in annotations.items() if each.split}
     contents = actions.contents

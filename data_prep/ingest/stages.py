@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +42,6 @@ from data_prep.spark.scan import (
     Batches,
     Reader,
     assigned_rows,
-    columns_of,
     content_of,
     settings,
     use_one_thread,
@@ -109,7 +109,7 @@ class FileMeasure:
         """Return what is in a file."""
         return look_at(uri, content.read(), self.kind)
 
-    def failure(self, uri: str, sha256: str, error: ImageError) -> InputFile:  # noqa: ARG002
+    def failure(self, uri: str, error: ImageError) -> InputFile:  # noqa: ARG002
         """End the ingest: no image is left out."""
         raise error
 
@@ -120,14 +120,14 @@ def read_rows(
     """Return all rows with uint8 pixels, one partition for each task, in the plan's order."""
     import pyarrow as pa
 
-    _, schema = columns_of(IngestTask)
-    for name, kind in (("path", pa.string()), ("key", pa.int32()), ("ordinal", pa.int32())):
-        schema = schema.append(pa.field(name, kind))
-    rows = [
-        {**vars(unit), "path": unit.uri, "key": partition_key(unit.partition), "ordinal": ordinal}
-        for ordinal, unit in enumerate(plan.units)
-    ]
-    table = pa.Table.from_pylist(rows, schema)
+    table = pa.table(
+        {
+            "path": [unit.uri for unit in plan.units],
+            "key": pa.array([partition_key(unit.partition) for unit in plan.units], pa.int32()),
+            "ordinal": pa.array(range(len(plan.units)), pa.int32()),
+            "task": [msgspec.json.encode(unit).decode() for unit in plan.units],
+        }
+    )
     return assigned_rows(spark, table, plan.units[-1].partition + 1, reader).mapInArrow(
         _read_task(reader.opening, reading),
         schema_of(pixel_field(reading.look, reading.classes), reading.columns, [GROUP_COLUMN]),
@@ -135,12 +135,10 @@ def read_rows(
 
 
 def _read_task(opening: FileOpener, reading: ImageReading) -> Callable[[Batches], Batches]:
-    names = [each.name for each in fields(IngestTask)]
-
     def read(batches: Batches) -> Batches:
         use_one_thread()
         for row in (row for batch in batches for row in batch.to_pylist()):
-            unit = IngestTask(**{name: row[name] for name in names})
+            unit = msgspec.json.decode(row["task"], type=IngestTask)
             with content_of(row, opening) as content:
                 yield from read_unit(content.read(), unit, reading)
 

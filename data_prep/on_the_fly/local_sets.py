@@ -100,7 +100,7 @@ def catalogue_images(
     sources = [each for each in looked.plan.sources if each.tiles]
     scans = [looked.plan.scan(each) for each in sources]
     refuse_folders(scan.uri for scan in scans)
-    listed = list_images(looked.session, Storage(looked.session), looked.settings)
+    listed = list_images(looked.session, Storage(looked.session), looked.settings).files
     names = [each.source for each in sources if each.source in listed]
     check_lengths({name: listed[name].length for name in names})
     numbers = np.arange(len(sources))

@@ -25,12 +25,10 @@ Corners = NDArray[np.float64]
 FOLDER = "_reports"
 # Number of newest runs whose reports are kept: three months of nightly runs.
 MAX_REPORTS = 90
+# Earlier releases wrote further pages of images.
 _NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html)")
 # At most this many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
-# Images on the first page, and on each of the further pages.
-FIRST_IMAGES = 12
-PAGE_IMAGES = 50
 # Longer side of a thumbnail on the page [CSS pixels].
 GRID_PIXELS = 360
 
@@ -52,7 +50,7 @@ class ReportImage:
 
     # JPEG files of some tiles, by class
     tiles: dict[str, list[bytes]] = field(default_factory=dict)
-    # JPEG files of some images, by path. The first `FIRST_IMAGES` are on the first page.
+    # JPEG files of some images, by path
     thumbnails: dict[str, bytes] = field(default_factory=dict)
     # Corners of the tiles of these images by angle, in pixels of the image as it came. Images with
     # too many tiles are missing.
@@ -76,8 +74,7 @@ class RunSummary:
     unchanged: int
     relabelled: int
     removed: int
-    left_out: dict[str, str]  # left_out and quarantined and copies: Reasons by path
-    quarantined: dict[str, str]
+    left_out: dict[str, str]  # left_out and copies: Reasons by path
     copies: dict[str, str]
     without_tiles: dict[str, int]  # Number of angles at which an image has no tile, by path
     excluded: int  # Number of tiles that zones exclude
@@ -136,15 +133,13 @@ def render(
     shown: ReportImage,
     sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
-    pages: Sequence[str] = (),
 ) -> str:
-    """Return the report as one page, with pages of all images beside it if there are many."""
+    """Return the report as one page."""
     title = f"Tiles of {figures.input}"
     head = f"{figures.began}, {figures.seconds:,.0f} s, to {figures.output}"
     sections = {
         "Images and tiles of this run": _counts(figures),
         "Left out": _reasons(figures.left_out) or "<p>Nothing was left out.</p>",
-        "In quarantine, not read": _reasons(figures.quarantined),
         "Copies, tiled once": _reasons(figures.copies),
         "In another split than the table says": _reasons(figures.ignored_splits),
         "Filter": _filter(figures) if figures.filter else "",
@@ -154,7 +149,7 @@ def render(
         ),
         "Tiles by angle": _angles(figures),
         "Some tiles of each class": _sheets(shown),
-        "Where tiles lie": _places(figures, shown, sources, angles, pages),
+        "Where tiles lie": _places(figures, shown, sources, angles),
     }
     parts = [f"<p>{escape(head)}</p>", _summary(figures)]
     parts += [f"<h2>{escape(name)}</h2>\n{body}" for name, body in sections.items() if body]
@@ -164,11 +159,11 @@ def render(
 def _summary(figures: RunSummary) -> str:
     tiled = (figures.new, figures.changed, figures.unchanged, figures.relabelled)
     counts = (*tiled, len(figures.copies))
-    others = (figures.removed, len(figures.left_out), len(figures.quarantined))
+    others = (figures.removed, len(figures.left_out))
     kinds = ("new", "changed", "unchanged", "relabelled", "copies")
     return format_table(
         [
-            ("images", *kinds, "gone", "left out", "in quarantine"),
+            ("images", *kinds, "gone", "left out"),
             [f"{number:,}" for number in (sum(counts), *counts, *others)],
         ]
     ) + format_table(
@@ -267,82 +262,25 @@ def _places(
     shown: ReportImage,
     sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
-    pages: Sequence[str],
 ) -> str:
-    """Return where the tiles lie on the first images, and links to the pages of all."""
-    paths = [path for path in shown.thumbnails if path in sources]
+    """Return which part of the images no tile shows, and some images with their tiles."""
+    paths = sorted(path for path in shown.thumbnails if path in sources)
     if not paths:
         return _coverage(figures)
-    first = _grids(paths[:FIRST_IMAGES], shown, sources, angles)
-    return _coverage(figures) + first + _links(figures, sorted(paths), pages)
-
-
-def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> str:
-    """Return a list of links to pages of images, each with its first and its last image."""
     images = sum(sum(by_class.values()) for by_class in figures.images.values())
-    lines = []
-    for number, name in enumerate(pages):
-        part = paths[number * PAGE_IMAGES : (number + 1) * PAGE_IMAGES]
-        text = f"{escape(part[0])} to {escape(part[-1])}"
-        lines.append(f'<li><a href="{name}">{text}</a></li>')
-    links = f"<p>Images by name:</p><ul>{''.join(lines)}</ul>" if lines else ""
-    if len(paths) < images:
-        links += (
-            f"<p>{len(paths):,} of {images:,} images are shown; --report-images shows more.</p>"
-        )
-    return links
-
-
-def image_pages(
-    figures: RunSummary,
-    shown: ReportImage,
-    sources: Mapping[str, ImageRecord],
-    angles: Sequence[float],
-    first: str,
-) -> list[str]:
-    """Return the pages of all images that have thumbnails, in the order of their paths."""
-    paths = sorted(path for path in shown.thumbnails if path in sources)
-    if len(paths) <= FIRST_IMAGES:
-        return []
-    pages = []
-    for start in range(0, len(paths), PAGE_IMAGES):
-        part = paths[start : start + PAGE_IMAGES]
-        last = start + len(part)
-        title = f"Images {start + 1:,} to {last:,} of {len(paths):,} from {figures.input}"
-        back = f'<p><a href="{first}">Report of {escape(figures.began)}</a></p>'
-        body = back + _grids(part, shown, sources, angles)
-        pages.append(format_document(title, body, MORE_STYLE))
-    return pages
-
-
-def report_files(
-    stem: str,
-    figures: RunSummary,
-    shown: ReportImage,
-    sources: Mapping[str, ImageRecord],
-    angles: Sequence[float],
-) -> dict[str, str]:
-    """Return the files of a report by their names, in the order in which they are written."""
-    pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
-    further = {f"{stem}-images-{number}.html": page for number, page in enumerate(pages, 1)}
-    first = render(figures, shown, sources, angles, list(further))
-    return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
-
-
-def _grids(
-    paths: Sequence[str],
-    shown: ReportImage,
-    sources: Mapping[str, ImageRecord],
-    angles: Sequence[float],
-) -> str:
-    """Return images, and the tiles of each at some angles."""
-    text = " and ".join(f"{angle:g}" for angle in angles)
+    more = (
+        f"<p>{len(paths):,} of {images:,} images are shown; --report-images shows more.</p>"
+        if len(paths) < images
+        else ""
+    )
+    at = " and ".join(f"{angle:g}" for angle in angles)
     grids = "".join(
         _grid(sources[path], shown.thumbnails[path], shown.squares.get(path), angles)
         for path in paths
     )
     return (
-        f"<p>Tiles at {text} degrees. What no square covers is in no tile at that angle.</p>"
+        f"{_coverage(figures)}{more}"
+        f"<p>Tiles at {at} degrees. What no square covers is in no tile at that angle.</p>"
         f'<div class="grids">{grids}</div>'
     )
 

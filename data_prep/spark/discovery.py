@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
-from data_prep.dataset.diff import FileInfo, precheck_files
+from data_prep.dataset.diff import FileInfo, folders_of, precheck_files
 from data_prep.dataset.plan import pluralize
 from data_prep.images.file_access import SPARK
 from data_prep.images.multifile_images import ENDING, refuse_folders
-from data_prep.spark.broken_links import Walk, find_broken_links, folders_of, walk
 from data_prep.spark.driver import executor_errors, relative_to
+from data_prep.spark.local_listing import (
+    CLOSED,
+    FolderListing,
+    hidden_name,
+    is_attributes_of,
+    list_local,
+)
 from data_prep.spark.scan import Reader
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
 from distkeras_grid.spark.hidden_files import find_directories, find_hidden
@@ -24,8 +30,6 @@ if TYPE_CHECKING:
 
 # At most this many hidden names are told in one error.
 SHOWN = 5
-# macOS keeps the attributes of NAME in a file of this name beside it, on disks of other systems.
-ATTRIBUTES = "._"
 
 
 class InputSettings(Protocol):
@@ -38,37 +42,40 @@ class InputSettings(Protocol):
     def file_glob(self) -> str: ...  # noqa: D102
 
 
-def walked(storage: Storage, root: str, *, each_path: bool = False) -> Walk:
-    """Return what this machine sees in a local folder; nothing of other file systems."""
-    path = storage.local_path(root)
-    return Walk() if path is None else walk(path, each_path=each_path)
-
-
 def list_images(
-    spark: SparkSession, storage: Storage, settings: InputSettings, walk: Walk | None = None
-) -> dict[str, FileInfo]:
-    """Return all images of the input folder, by path; their content is not read.
+    spark: SparkSession,
+    storage: Storage,
+    settings: InputSettings,
+    *,
+    tiled: Iterable[str] = (),
+    each_path: bool = False,
+) -> FolderListing:
+    """Return all images of the input folder; their content is not read.
 
-    Folders that cannot be opened are passed over; `unseen_images` reports them.
+    A folder of this machine is listed by `list_local`, which explains `tiled` and `each_path`.
     """
-    walk = walk or walked(storage, settings.input)
-    files = open_files(spark, storage, settings.input, settings.file_glob, walk)
-    with executor_errors(spark, settings.input, "listing"):
-        by_uri = _listed(files)
-    below = relative_to(storage.resolve(settings.input))
-    check_files(storage, settings.file_glob, map(below, by_uri), walk)
-    with executor_errors(spark, settings.input, "listing"):
-        by_uri |= _list_folders(spark, storage, settings, walk)
-    listed = {below(uri): file for uri, file in sorted(by_uri.items())}
-    if not by_uri:
-        where = settings.input, settings.file_glob
-        hidden = unseen_images(spark, storage, *where, (), walk)
+    local = storage.local_path(settings.input)
+    if local is None:
+        listing = list_by_spark(spark, storage, settings)
+    else:
+        matches = storage.matcher(settings.file_glob)
+        listing = list_local(local, matches, tiled=tiled, each_path=each_path)
+    if not listing.files:
         # An update must not remove all images: more likely a disk is not mounted.
+        unseen = sorted(listing.unseen.items())[:SHOWN]
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, and "
-            f"--glob or --format.{reported_paths(hidden)}"
+            f"--glob or --format.{''.join(f' {path}: {reason}' for path, reason in unseen)}"
         )
-    return listed
+    return listing
+
+
+def list_by_spark(spark: SparkSession, storage: Storage, settings: InputSettings) -> FolderListing:
+    """Return all images of a folder on any path that Hadoop supports."""
+    below = relative_to(storage.resolve(settings.input))
+    by_uri = _list_files(spark, storage, settings) | _list_folders(spark, storage, settings)
+    files = {below(uri): file for uri, file in sorted(by_uri.items())}
+    return FolderListing(files, _unseen_images(spark, storage, settings, files))
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class InputFolder:
     """The images of a folder, and how tasks read them."""
 
     listed: dict[str, FileInfo]  # By path
-    hidden: dict[str, str]  # Why others are not listed, see `unseen_images`
+    hidden: dict[str, str]  # Why others are not listed, by path
     broken: dict[str, str]  # Why some of those listed cannot be read, by path
     reader: Reader
 
@@ -91,57 +98,39 @@ def find_images(
     spark: SparkSession, storage: Storage, settings: InputSettings, *, each_path: bool = False
 ) -> InputFolder:
     """List the images of the input folder, and choose how tasks read them."""
-    walk = walked(storage, settings.input, each_path=each_path)
-    listed = list_images(spark, storage, settings, walk)
-    where = settings.input, settings.file_glob
-    hidden = unseen_images(spark, storage, *where, listed, walk)
+    listing = list_images(spark, storage, settings, each_path=each_path)
     reader = Reader.of(spark, storage.resolve(settings.input))
     if reader.opening.kind == SPARK:
-        refuse_folders(file.uri for file in listed.values())
-    broken = precheck_files(listed, {}, reader.opening.most_bytes)
-    return InputFolder(listed, hidden, broken, reader)
+        refuse_folders(file.uri for file in listing.files.values())
+    broken = precheck_files(listing.files, {}, reader.opening.most_bytes)
+    return InputFolder(listing.files, listing.unseen, broken, reader)
 
 
-def check_files(storage: Storage, glob: str, listed: Iterable[str], walk: Walk) -> None:
-    """Refuse a listing by Spark that lacks files; see `Walk.check`."""
-    matches = storage.matcher(glob)
-    walk.check(listed, lambda name: matches(name) and not name.endswith(ENDING), storage.encoding)
+def _list_files(
+    spark: SparkSession, storage: Storage, settings: InputSettings
+) -> dict[str, FileInfo]:
+    """Return files by their whole paths, but for those in folders that cannot be opened."""
+    root, reader = settings.input, _binary_files(spark, settings.file_glob)
 
-
-def open_files(
-    spark: SparkSession, storage: Storage, root: str, glob: str, walk: Walk
-) -> DataFrame:
-    """Return the files below a folder whose names match, except in folders that cannot be opened.
-
-    A folder to which links lead, too, is opened once.
-    """
-    reader, whole = _binary_files(spark, glob), storage.resolve(root)
-    again = walk.again_in(whole)
-
-    def load(left_out: list[str]) -> DataFrame:
-        paths = list_except(whole, left_out, storage.list_names) if left_out else [root]
+    def load(paths: list[str]) -> DataFrame:
         with executor_errors(spark, root, "listing"):
             return reader.load([escaped(path) for path in paths])
 
     try:
-        return load(again)
+        files = load([root])
     except GridError:
         # Spark ends at the first folder that it may not open, such as lost+found.
-        closed = find_hidden(storage, root, glob, (), again).closed
+        closed = find_hidden(storage, root, settings.file_glob, ()).closed
         if not closed:
             raise
-    return load([*again, *closed])
-
-
-def _listed(files: DataFrame) -> dict[str, FileInfo]:
-    """Return files by their whole paths."""
+        files = load(list_except(storage.resolve(root), closed, storage.list_names))
     columns = ("path", "length", "unix_millis(modificationTime) as modified")
-    rows = files.selectExpr(*columns).toArrow().to_pylist()
+    with executor_errors(spark, root, "listing"):
+        rows = files.selectExpr(*columns).toArrow().to_pylist()
     infos = {row["path"]: FileInfo(row["path"], row["length"], row["modified"]) for row in rows}
     # Spark returns no rows for files of 0 bytes.
-    return infos | {
-        uri: FileInfo(uri, 0, 0) for uri in map(_as_path, input_files(files)) if uri not in infos
-    }
+    empty = (uri for uri in map(_as_path, input_files(files)) if uri not in infos)
+    return infos | {uri: FileInfo(uri, 0, 0) for uri in empty}
 
 
 def list_except(
@@ -170,18 +159,13 @@ def list_except(
 
 
 def _list_folders(
-    spark: SparkSession, storage: Storage, settings: InputSettings, walk: Walk
+    spark: SparkSession, storage: Storage, settings: InputSettings
 ) -> dict[str, FileInfo]:
     """Return the images that are folders, by their whole paths; not those that are closed."""
     if ENDING[1:] not in settings.file_glob:
         return {}
     where = settings.input, settings.file_glob
-    again = walk.again_in(storage.resolve(settings.input))
-    folders = find_directories(storage, *where, ENDING, again)
-    below, matches = relative_to(storage.resolve(settings.input)), storage.matcher(where[1])
-    walk.check(
-        map(below, folders), lambda name: matches(name) and name.endswith(ENDING), storage.encoding
-    )
+    folders = find_directories(storage, *where, ENDING)
     if not folders:
         return {}
     # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
@@ -190,7 +174,7 @@ def _list_folders(
         with executor_errors(spark, settings.input, "listing"):
             files = inside.load([escaped(uri) for uri in folders])
     except GridError:
-        closed = [f"{uri}/" for uri in find_hidden(storage, *where, (), again).closed]
+        closed = [f"{uri}/" for uri in find_hidden(storage, *where, ()).closed]
         if not closed:
             raise
         folders = [uri for uri in folders if not any(c.startswith(f"{uri}/") for c in closed)]
@@ -220,44 +204,22 @@ def _as_path(uri: str) -> str:
     return "file:/" + path.removeprefix("file:").lstrip("/") if path[:5] == "file:" else path
 
 
-def unseen_images(
-    spark: SparkSession,
-    storage: Storage,
-    root: str,
-    glob: str,
-    listed: Collection[str],
-    walk: Walk,
-    tiled: Iterable[str] = (),
+def _unseen_images(
+    spark: SparkSession, storage: Storage, settings: InputSettings, listed: Mapping[str, FileInfo]
 ) -> dict[str, str]:
-    """Return why images below a folder are not listed, by path below it.
-
-    Spark hides their names, their folder cannot be opened, a link leads nowhere, or a name is not
-    UTF-8. Folders whose names begin with a dot are passed over. Of others there is one line for
-    each.
-    """
-    whole = storage.resolve(root)
-    below = relative_to(whole)
-    known = [f"{whole}/{path}" for path in listed]
-    again = walk.again_in(whole)
-    files, folders, closed = find_hidden(storage, root, glob, known, again)
-    reasons = {
-        _image_of(below(uri)): "this folder cannot be opened, and what it holds is not known. Let "
-        "the user of this Spark session read it, or give a folder without it."
-        for uri in closed
-    }
-    for path in map(below, files):
-        folder, _, name = path.rpartition("/")
-        twin = f"{folder}/{name.removeprefix(ATTRIBUTES)}".lstrip("/")
-        if path not in listed and not (name.startswith(ATTRIBUTES) and twin in listed):
-            reasons[path] = (
-                f"its name begins with {name[0]!r}, which hides it from Spark. Rename it."
-            )
-    for uri in folders:
-        path = below(uri)
-        reason = _hidden_folder(spark, uri, glob)
+    """Return why other images are not listed, by path below the folder; one line for a folder."""
+    below = relative_to(storage.resolve(settings.input))
+    known = [file.uri for file in listed.values()]
+    hidden = find_hidden(storage, settings.input, settings.file_glob, known)
+    reasons = {_image_of(below(uri)): CLOSED for uri in hidden.closed}
+    for path in map(below, hidden.files):
+        if path not in listed and not is_attributes_of(path, listed):
+            reasons[path] = f"its {hidden_name(path.rpartition('/')[2])}"
+    for uri in hidden.directories:
+        path, reason = below(uri), _hidden_folder(spark, uri, settings.file_glob)
         if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
             reasons[path] = reason
-    return reasons | find_broken_links(walk, storage.matcher(glob), tiled)
+    return reasons
 
 
 def _image_of(folder: str) -> str:
@@ -272,33 +234,27 @@ def _image_of(folder: str) -> str:
     return next(inside, folder)
 
 
-def reported_paths(reasons: Mapping[str, str]) -> str:
-    """Return the first of what `unseen_images` found, to stand after a sentence."""
-    return "".join(f" {path}: {reason}" for path, reason in sorted(reasons.items())[:SHOWN])
-
-
-def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
-    """Refuse to prune images whose folder cannot be opened now: they may still be there.
-
-    An image may be a folder itself.
-    """
+def check_pruning(
+    storage: Storage, settings: InputSettings, listing: FolderListing, tiled: Iterable[str]
+) -> None:
+    """Refuse to prune images that may still be there; what links have led to is kept anyway."""
+    closed, matches = listing.unseen.keys() - listing.links, storage.matcher(settings.file_glob)
+    is_local = storage.local_path(settings.input) is not None
     for path in tiled:
-        if folder := next((each for each in (*folders_of(path), path) if each in hidden), None):
+        if path in listing.files:
+            continue
+        # An image may be a folder itself.
+        if folder := next((each for each in (*folders_of(path), path) if each in closed), None):
             raise StorageError(
                 f"{folder} cannot be opened, and the image {path} has tiles, which --prune would "
                 "drop. Let the user of this Spark session read the folder, or run without --prune."
             )
-
-
-def check_absence(storage: Storage, root: str, glob: str, gone: Iterable[str], walk: Walk) -> None:
-    """Refuse to prune images that the file system knows, whatever a listing says."""
-    matches = storage.matcher(glob)
-    for path in gone:
-        again = any(each in walk.again for each in folders_of(path))
-        if not again and matches(path.rpartition("/")[2]) and storage.exists(f"{root}/{path}"):
+        # Whatever a listing by Spark says.
+        is_wanted = not is_local and matches(path.rpartition("/")[2])
+        if is_wanted and storage.exists(f"{settings.input}/{path}"):
             raise StorageError(
-                f"{path} is in {root}, and Spark does not list it, so its tiles are not dropped. "
-                "Nothing was written. Run it again, or without --prune."
+                f"{path} is in {settings.input}, and Spark does not list it, so its tiles are not "
+                "dropped. Nothing was written. Run it again, or without --prune."
             )
 
 
@@ -310,11 +266,11 @@ def _hidden_folder(spark: SparkSession, uri: str, glob: str) -> str | None:
         return None
     try:
         with executor_errors(spark, uri, "looking into"):
-            count = len(input_files(_binary_files(spark, glob).load(escaped(uri))))
+            count = len(input_files(spark, _binary_files(spark, glob).load(escaped(uri))))
     except GridError as error:
         return f"it cannot be looked into: {error}"
-    hides = f"whose name begins with {name[0]!r}, which hides it from Spark. Rename it."
-    return f"{pluralize(count, 'image')} in this folder, {hides}" if count else None
+    images = pluralize(count, "image")
+    return f"{images} in this folder, whose {hidden_name(name)}" if count else None
 
 
 def _binary_files(spark: SparkSession, glob: str) -> DataFrameReader:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from data_prep.dataset.commit import PARTIAL
 from data_prep.dataset.croissant import FILE as CROISSANT
 from data_prep.dataset.hugging_face import CARD
-from data_prep.dataset.plan import TilingPlan, plan_units, rows_of_a_file
+from data_prep.dataset.plan import TilingPlan, plan_tasks, rows_of_a_file
 from data_prep.dataset.readme_card import FILE as PAGE
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.filters import parse_filter
@@ -91,13 +91,13 @@ def cut_tiles(
     """Cut the planned tiles, write them to a new folder, and count them."""
     from data_prep.spark.filter_counts import count_dropped
 
-    units = plan_units(plan, task_slots(spark))
+    tasks = plan_tasks(plan, task_slots(spark))
     with executor_errors(spark, settings.output, "tiling to"):
         cutting = cutting_of(settings, Storage(spark))
         dropped = count_dropped(spark)
 
         def write(reader: Reader) -> None:
-            tiles = tile_frame(spark, units, reader, field, cutting, dropped)
+            tiles = tile_frame(spark, tasks, plan.scans, reader, field, cutting, dropped)
             write_tiles(spark, tiles, field, folder, rows_of_a_file=rows_of_a_file(plan))
 
         with task_progress(spark, "cutting", say):

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from data_prep.dataset.plan import TaskAssignment
 from data_prep.dataset.schema import (
     COLUMNS,
     NULLABLE,
-    SourceRow,
     encode,
     max_stored_value,
     measures_of,
@@ -52,12 +51,12 @@ from data_prep.spark.scan import (
 )
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.fingerprint import fingerprint
+from distkeras_grid.dataset.manifest import ImageRecord
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
@@ -138,15 +137,14 @@ class TileMeasure:
         """Describe an image of which nothing has been read."""
         return inspect_image(uri, content, self.cutting, is_shown=uri in self.shown)
 
-    def failure(self, uri: str, sha256: str, error: ImageError) -> ImageScan:
+    def failure(self, uri: str, error: ImageError) -> ImageScan:
         """Return why an image cannot be tiled."""
-        return _refused(uri, sha256, error)
+        return refused(uri, str(error))
 
 
-def _refused(uri: str, sha256: str, error: ImageError) -> ImageScan:
-    """Return why an image cannot be tiled; without a digest if it may be good."""
-    digest = "" if isinstance(error, UnreadableImageError) else sha256
-    return ImageScan(uri, digest, 0, 0, 0, "", 0.0, str(error))
+def refused(uri: str, reason: str) -> ImageScan:
+    """Return why an image cannot be tiled."""
+    return ImageScan(uri, "", 0, 0, 0, "", 0.0, reason)
 
 
 def inspect_image(
@@ -157,20 +155,15 @@ def inspect_image(
     # A large file is not read once more for its digest.
     content.follow()
     try:
-        try:
-            with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
-                scan = _look_at(ready, uri, cutting, began, is_shown=is_shown)
-        except UnreadableImageError:
-            raise
-        except ImageError as error:
-            scan = _refused(uri, "", error)
-        sha256 = content.sha256()
+        with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
+            scan = _look_at(ready, uri, cutting, began, is_shown=is_shown)
+        scan = replace(scan, sha256=content.sha256(), version=content.version)
     except UnreadableImageError as error:
-        return _refused(uri, "", error)
-    if content.is_changed:
-        # It may be good and unchanged: a server that does not answer looks the same.
-        return ImageScan(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
-    return replace(scan, sha256=sha256, version=content.version)
+        return refused(uri, str(error))
+    except ImageError as error:
+        scan = refused(uri, str(error))
+    # A server that does not answer looks the same.
+    return refused(uri, f"{uri} {CHANGED}. Run it again.") if content.is_changed else scan
 
 
 def _look_at(
@@ -321,35 +314,29 @@ def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:
 
 def tile_frame(
     spark: SparkSession,
-    units: list[TaskAssignment],
+    tasks: Sequence[Sequence[ImageRecord]],
+    scans: Mapping[str, ImageScan],
     reader: Reader,
     field: Field,
     cutting: TilingConfig,
     dropped: Accumulator[dict[str, int]] | None = None,
 ) -> DataFrame:
-    """Return the tiles as a DataFrame, in the order of `iter_tiles`, source by source.
+    """Return the tiles as a DataFrame, in the order of `iter_tiles`, image by image.
 
-    `units`: units in the order of their partitions.
+    `tasks`: the images of each task. `scans`: those of all images, by path.
     """
     import pyarrow as pa
 
-    sources = [unit.source for unit in units]
-    rows: dict[str, list[Any]] = {
-        "path": [unit.scan.uri for unit in units],
-        "ordinal": list(range(len(units))),
-        "key": [partition_key(unit.partition) for unit in units],
-        "source": [source.source for source in sources],
-        "sha256": [source.sha256 for source in sources],
-        "version": [unit.scan.version for unit in units],
-        "label": [field.classes.index(str(source.label)) for source in sources],
-        "label_name": [source.label for source in sources],
-        "split": [source.split for source in sources],
-        "low": [source.low for source in sources],
-        "high": [source.high for source in sources],
-        "stain": [source.stain for source in sources],
+    images = [image for task in tasks for image in task]
+    keys = [partition_key(number) for number, task in enumerate(tasks) for _ in task]
+    rows = {
+        "path": [scans[image.source].uri for image in images],
+        "ordinal": pa.array(range(len(images)), pa.int32()),
+        "key": pa.array(keys, pa.int32()),
+        "version": [scans[image.source].version for image in images],
+        "image": [encode_record(image) for image in images],
     }
-    table = pa.table(rows, _work_schema(rows))
-    work = assigned_rows(spark, table, units[-1].partition + 1, reader)
+    work = assigned_rows(spark, pa.table(rows), len(tasks), reader)
     cut = cutter(
         *(field, cutting, reader.opening, dropped),
         tolerant=reader.tolerant,
@@ -358,12 +345,13 @@ def tile_frame(
     return work.mapInArrow(cut, schema_of(field, COLUMNS, NULLABLE))
 
 
-def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:
-    import pyarrow as pa
+def encode_record(image: ImageRecord) -> str:
+    """Return the record of an image as it travels to the task that cuts it."""
+    return msgspec.json.encode(image).decode()
 
-    kinds = dict.fromkeys(("ordinal", "key", "label"), pa.int32())
-    kinds |= dict.fromkeys(("low", "high"), pa.float64())
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in rows])
+
+def _decode_record(row: Mapping[str, Any]) -> ImageRecord:
+    return msgspec.json.decode(row["image"], type=ImageRecord)
 
 
 def cutter(
@@ -417,13 +405,14 @@ def _check_unchanged(row: Mapping[str, Any], content: OpenFile) -> None:
 def _prepared(
     row: dict[str, Any], content: OpenFile, field: Field, cutting: TilingConfig
 ) -> PreparedImage:
+    image = _decode_record(row)
     # A file is known by its version, where it has one, so that a large one is not read once more.
     is_known = row.get("version") and row["version"] == content.version
-    if not is_known and content.sha256() != row["sha256"]:
+    if not is_known and content.sha256() != image.sha256:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
-    value_range = range_from_columns(row.get("low"), row.get("high"), row.get("stain"))
-    stream, path, source = content.stream, row["path"], row["source"]
-    ready = prepare(stream, path, source, cutting, field.shape[2], value_range)
+    value_range = range_from_columns(image.low, image.high, image.stain)
+    stream, path = content.stream, row["path"]
+    ready = prepare(stream, path, image.source, cutting, field.shape[2], value_range)
     if not isinstance(ready.pixels, ChunkedImage):
         # All is decoded. The bytes need not stay in memory in addition to the pixels.
         _check_unchanged(row, content)
@@ -439,11 +428,7 @@ def cut_image(
     dropped: Accumulator[dict[str, int]] | None = None,
 ) -> Batches:
     """Yield the kept tiles of one image, 64 in a batch; report how many were dropped."""
-    source = SourceRow(
-        *(row["source"], row["sha256"], row["label"], row["label_name"], row["split"]),
-        scale=ready.scale,
-        pixel_size=ready.pixel_size,
-    )
+    image = _decode_record(row)
     white, lost = max_stored_value(field), 0
     for _, angles in group_by_base(cutting.spec.angles):
         tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
@@ -451,9 +436,9 @@ def cut_image(
             good = [tile for tile in some if _passes_filter(tile, cutting)]
             lost += len(some) - len(good)
             if good:
-                yield record_batch(good, source, cutting, field)
+                yield record_batch(good, image, ready.scale, cutting, field)
     if dropped is not None and cutting.keep:
-        dropped.add({row["sha256"]: lost})
+        dropped.add({str(image.sha256): lost})
 
 
 def _trial_cut(

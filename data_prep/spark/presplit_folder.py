@@ -72,7 +72,7 @@ class PixelMeasure:
         likeness = fingerprint(stats.small, stats.shrink) if self.near_duplicates else b""
         return PixelScan(uri, stats.pixel_sha256, likeness)
 
-    def failure(self, uri: str, sha256: str, error: ImageError) -> PixelScan:  # noqa: ARG002
+    def failure(self, uri: str, error: ImageError) -> PixelScan:
         """Return why an image has no digest."""
         return PixelScan(uri, error=str(error))
 

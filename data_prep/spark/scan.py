@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
 
 from data_prep.dataset.plan import chunk_by_size
 from data_prep.images.crash_isolation import LATER, DecodeSandbox, IsolationPolicy
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 
 class FileRecord(Protocol):
-    """What a scan finds in a file: a dataclass of texts, numbers and bytes."""
+    """What a scan finds in a file: a dataclass that MessagePack can hold."""
 
     @property
     def uri(self) -> str:
@@ -62,7 +64,7 @@ class Measure(Protocol[R_co]):
         """Measure a file of which nothing has been read."""
         ...
 
-    def failure(self, uri: str, sha256: str, error: ImageError) -> R_co:
+    def failure(self, uri: str, error: ImageError) -> R_co:
         """Return the record of a file that cannot be measured, or raise the error."""
         ...
 
@@ -136,37 +138,25 @@ def measure_files(
 
     `lengths`: sizes of the files in bytes, by their whole paths.
     """
-    ddl, _ = columns_of(measure.record)
     task = scan_task(measure, reader.opening, reader.isolation)
     files = _file_rows(spark, lengths, reader)
     with one_image_a_batch(spark):
-        batches = files.mapInArrow(task, ddl).toArrow().to_batches()
+        batches = files.mapInArrow(task, "record binary").toArrow().to_batches()
     records: list[R] = []
     # Fingerprints are the largest part of the driver's memory: no second copy of all of them.
     while batches:
-        records += [_record(measure.record, row) for row in batches.pop().to_pylist()]
+        records += records_of(batches.pop(), measure.record)
     return sorted(records, key=lambda each: each.uri)
 
 
-def _record(kind: type[R], row: Mapping[str, Any]) -> R:
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+def records_of(batch: pa.RecordBatch, kind: type[R]) -> list[R]:
+    """Return the records that a task of a scan has found."""
+    return [msgspec.msgpack.decode(each, type=kind) for each in batch.column(0).to_pylist()]
 
 
-def columns_of(record: type) -> tuple[str, pa.Schema]:
-    """Return the columns for the fields of a dataclass: Spark's schema, and Arrow's."""
-    import pyarrow as pa
-
-    kinds = {
-        "str": ("string", pa.string()),
-        "int": ("int", pa.int32()),
-        "float": ("double", pa.float64()),
-        "bytes": ("binary", pa.binary()),
-        "tuple[int, ...]": ("array<int>", pa.list_(pa.int32())),
-    }
-    named = ((each.name, str(each.type).removesuffix(" | None")) for each in fields(record))
-    columns = [(name, *kinds[kind]) for name, kind in named]
-    ddl = ", ".join(f"{name} {kind}" for name, kind, _ in columns)
-    return ddl, pa.schema([(name, kind) for name, _, kind in columns])
+def _plain(number: Any) -> Any:
+    """Return a number of NumPy as one of Python."""
+    return number.item()
 
 
 def scan_task(
@@ -178,15 +168,14 @@ def scan_task(
         import pyarrow as pa
 
         use_one_thread()
-        _, schema = columns_of(measure.record)
         with isolation.trials() as trials:
             for batch in batches:
                 records = [
                     _measure_row(row, opening, measure, trials, isolation)
                     for row in batch.to_pylist()
                 ]
-                rows = [{name: getattr(each, name) for name in schema.names} for each in records]
-                yield pa.RecordBatch.from_pylist(rows, schema)
+                stored = [msgspec.msgpack.encode(each, enc_hook=_plain) for each in records]
+                yield pa.RecordBatch.from_arrays([pa.array(stored, pa.binary())], ["record"])
 
     return scan
 
@@ -198,16 +187,13 @@ def _measure_row(
     trials: DecodeSandbox | None,
     isolation: IsolationPolicy,
 ) -> R:
-    uri, sha256 = row["path"], ""
     try:
         if trials is not None:
-            with content_of(row, opening) as content:
-                sha256 = content.sha256()
-            trials.survive(uri, _open_and_measure, row, opening, measure)
+            trials.survive(row["path"], _open_and_measure, row, opening, measure)
         with isolation.in_time():
             return _open_and_measure(row, opening, measure)
     except ImageError as error:
-        return measure.failure(uri, sha256, error)
+        return measure.failure(row["path"], error)
 
 
 def _open_and_measure(row: dict[str, Any], opening: FileOpener, measure: Measure[R]) -> R:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from distkeras_grid.spark.storage import Storage
@@ -17,9 +17,7 @@ class HiddenFiles(NamedTuple):
     closed: list[str]  # Other directories that cannot be opened
 
 
-def find_directories(
-    storage: Storage, uri: str, glob: str, ending: str, without: Collection[str] = ()
-) -> list[str]:
+def find_directories(storage: Storage, uri: str, glob: str, ending: str) -> list[str]:
     """Return the full paths of directories below `uri` with matching names, sorted."""
     pattern = storage.jvm.org.apache.hadoop.fs.GlobPattern(glob)
     folders: list[str] = []
@@ -30,16 +28,13 @@ def find_directories(
             here = waiting.pop()
             if not str(here.getName()).endswith(ending):
                 entries = _entries(file_system, here, path) or ()
-                inside = [entry.getPath() for entry in entries if entry.isDirectory()]
-                waiting += [each for each in inside if str(each.toString()) not in without]
+                waiting += [entry.getPath() for entry in entries if entry.isDirectory()]
             elif pattern.matches(here.getName()):
                 folders.append(str(here.toString()))
     return sorted(folders)
 
 
-def find_hidden(
-    storage: Storage, uri: str, glob: str, known: Iterable[str], without: Collection[str] = ()
-) -> HiddenFiles:
+def find_hidden(storage: Storage, uri: str, glob: str, known: Iterable[str]) -> HiddenFiles:
     """Return what Spark passes over below `uri`, and directories that cannot be opened.
 
     Spark and Hadoop pass over names that begin with ``_`` or ``.``. A directory that this user
@@ -62,7 +57,7 @@ def find_hidden(
                 there = entry.getPath()
                 if entry.isDirectory() or pattern.matches(there.getName()):
                     files[entry.isDirectory()].append(str(there.toString()))
-            waiting += _directories_in(storage, file_system, here, inside, without)
+            waiting += _directories_in(storage, file_system, here, inside)
     return HiddenFiles(*map(sorted, files))
 
 
@@ -83,19 +78,16 @@ def _directories_in(
     file_system: Any,
     path: Any,
     known: Mapping[str, set[str]],
-    without: Collection[str],
 ) -> list[Any]:
     """Return the paths of the directories in another that are not hidden."""
     name = str(path.toString())
     below = known.get(name, set())
-    # Hadoop counts through links, too.
-    if not without and _count_directories(file_system, path) == 1 + len(below):
+    if _count_directories(file_system, path) == 1 + len(below):
         hadoop = storage.jvm.org.apache.hadoop.fs
         return [hadoop.Path(each) for each in below if each.rpartition("/")[0] == name]
     entries = file_system.listStatus(path)
     paths = [entry.getPath() for entry in entries if entry.isDirectory()]
-    visible = [each for each in paths if str(each.getName())[0] not in "_."]
-    return [each for each in visible if str(each.toString()) not in without]
+    return [each for each in paths if str(each.getName())[0] not in "_."]
 
 
 def _count_directories(file_system: Any, path: Any) -> int | None:

@@ -22,16 +22,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cv2
 import numpy as np
 import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.dataset import shards
 from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import FileInfo, diff_folder
 from data_prep.dataset.plan import pluralize
-from data_prep.dataset.shards import Shards
 from data_prep.dataset.update import make_plan
 from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
 from data_prep.images.open_image import decode_image
@@ -209,13 +210,11 @@ def extrapolate(tiles: int, spent: Cost, size: int, files: int, slots: int) -> N
     print("not wait for disks or network, nor for one another.")
 
 
-class Uncut(Shards):
-    """Publishes images as if they had been cut."""
-
-    def _write(self, *cut: Any) -> tuple[set[str], dict[str, int]]:
-        _, _, folder = cut
-        self._storage.make_dirs(folder)
-        return set(), {}
+def _cut_nothing(spark: Any, *cut: Any) -> tuple[set[str], dict[str, int]]:
+    """Return what cutting the tiles of a shard returns."""
+    *_, folder, _ = cut
+    Storage(spark).make_dirs(folder)
+    return set(), {}
 
 
 def planning(spark: Any, root: Path, images: int) -> None:
@@ -230,8 +229,9 @@ def planning(spark: Any, root: Path, images: int) -> None:
         with measuring() as cost:
             planned = _planned(spark, count, settings)
             _search(storage, planned, settings.output)
-            shards = Uncut(spark, settings, None, lambda _: None)
-            content = shards.publish(planned)
+            with patch.object(shards, "cut_tiles", _cut_nothing):
+                writer = shards.Shards(spark, storage, settings, None, lambda _: None, planned)
+                content = writer.publish()
         new = len(planned.actions.to_tile) - len(planned.actions.replaced)
         print(
             f"planning, searching and publishing {night} night of {count:,} images, {new:,} new: "
@@ -263,7 +263,7 @@ def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:
         )
         for name in diff.to_scan
     }
-    listing = Listing(files, {}, labels, labels, problems, frozenset())
+    listing = Listing(files, {}, labels, labels, problems)
     fingerprints = Fingerprints({}, {})
     return plan_update(before, before, records, listing, diff, scans, fingerprints, settings)
 

@@ -12,7 +12,6 @@ from data_prep.dataset.actions import (
     MEASURED,
     assign_update_splits,
     decide_actions,
-    decoded_images,
     names_of,
     new_pictures,
 )
@@ -114,16 +113,6 @@ def test_only_new_and_touched_images_are_looked_at():
     # Touched, but the same: its new time is noted, so that it is not read again.
     assert actions.records["a/1"] == replace(entries[1], modified=2)
     assert actions.records["a/gone"] == entries[2]
-
-
-def test_other_content_replaces_tiles():
-    update = FolderUpdate(
-        [tiled("a/0", split="test"), tiled("a/1")], ["a/0", "a/1"], stamps={"a/0": 2}
-    )
-    assert update.diff.to_scan == ("a/0",)
-    actions = update.decide(scan("a/0", "other"))
-    assert actions.to_tile.keys() == actions.replaced == actions.dropped.keys() == {"a/0"}
-    assert update.splits() == {"a/0": "test"}
 
 
 def test_a_changed_image_keeps_its_name_beside_a_copy_of_it():
@@ -405,14 +394,6 @@ def test_what_a_killed_update_has_decided_tears_no_unit_that_came_since_then():
     assert update.actions.problems == {}
 
 
-def test_new_members_of_a_group_follow_it():
-    old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
-    groups = {"a/0": "g", "a/1": "h", "a/2": "h"}
-    update = FolderUpdate(old, ["a/0", "a/1", "a/2"], groups=groups)
-    update.decide(scan("a/2"))
-    assert update.splits({"train": 0.9, "test": 0.1}) == {"a/2": "test"}
-
-
 def test_a_group_that_is_corrected_is_applied():
     update = FolderUpdate(
         [tiled("a/0", group="g"), tiled("a/1")], ["a/0", "a/1"], groups={"a/1": "g"}
@@ -638,13 +619,6 @@ def test_images_without_a_fingerprint_are_looked_at_again():
         fingerprints={"pixels of sha of a/0"},
     )
     assert (diff.unchanged, diff.to_scan) == (("a/0",), ("a/1",))
-
-
-def test_who_could_not_be_read_is_not_judged():
-    """A moment without a network put good images into quarantine for good."""
-    unread = replace(scan("a/1.png", error="no answer"), sha256="", pixel_sha256="")
-    found = {"a/0.png": scan("a/0.png", error="cut off"), "a/1.png": unread}
-    assert decoded_images({**found, "a/2.png": scan("a/2.png")}) == {"a/0.png"}
 
 
 FORMER = "a/0#pixels of U"

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from data_prep.dataset import manifest
 from data_prep.dataset.manifest import DataSet, build_manifest
+from data_prep.dataset.schema import COLUMNS
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import EXCLUDE, Zone, ZoneRules
@@ -76,6 +78,22 @@ def test_settings_that_are_missing_are_others():
     del damaged["settings"]["seed"]
     with pytest.raises(ConfigurationError):
         DataSet.from_json(damaged).check_settings(SETTINGS)
+
+
+def test_an_update_brings_no_column_that_the_tiles_lack(monkeypatch):
+    """Which columns a reader saw depended on the file that it opened first."""
+    known, former = DataSet.from_json(content()), content()
+    del former["columns"]
+    added = ("sharpness", "double", "for the test")
+    monkeypatch.setattr(manifest, "COLUMNS", (*COLUMNS, added))
+    for each in (known, DataSet.from_json(former)):
+        with pytest.raises(ConfigurationError, match=r"no column sharpness\..*--overwrite"):
+            each.check_settings(SETTINGS)
+    later = DataSet.from_json(content())
+    later.check_settings(SETTINGS)
+    monkeypatch.undo()
+    with pytest.raises(ConfigurationError, match=r"later release.* 1 more column"):
+        later.check_settings(SETTINGS)
 
 
 BAR = {"a/0.png": (Zone(EXCLUDE, (((0, 60), (80, 60), (80, 64), (0, 64)),)),)}

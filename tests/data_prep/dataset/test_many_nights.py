@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.dataset.actions import decoded_images, quarantine
 from distkeras_grid.dataset.manifest import LEFT_OUT, REMOVED, TILED, UnassignedImage
 from tests.data_prep.dataset.test_diff import FolderUpdate, scan
 
@@ -16,7 +15,6 @@ NIGHTS = st.fixed_dictionaries(
     {
         "contents": st.fixed_dictionaries(dict.fromkeys(PATHS, CONTENTS)),
         "prune": st.booleans(),
-        "quarantines": st.booleans(),
         # Images that are lost while they are cut, and the number of shards before a kill.
         "lost": st.sets(st.sampled_from(PATHS), max_size=3),
         "killed": st.sampled_from([None, None, 0, 1, 2]),
@@ -31,7 +29,7 @@ def picture(content):
 
 def night(*contents, **more):
     files = dict(zip(PATHS, [*contents, None, None, None], strict=False))
-    values = {"prune": False, "quarantines": False, "lost": set(), "killed": None}
+    values = {"prune": False, "lost": set(), "killed": None}
     return {"contents": files, **values, **more}
 
 
@@ -42,7 +40,7 @@ class Archive:
         self.records, self.contents, self.stamps, self.splits = {}, {}, {}, {}
         self.unassigned = []
 
-    def update(self, contents, prune, quarantines, lost, killed):
+    def update(self, contents, prune, lost, killed):
         there = {path: each for path, each in contents.items() if each}
         for path, each in there.items():
             self.stamps[path] = self.stamps.get(path, 0) + (self.contents.get(path) != each)
@@ -61,8 +59,6 @@ class Archive:
                 for path in update.diff.to_scan
             )
         )
-        if quarantines:
-            quarantine(actions, update.files, decoded_images(update.scans))
         update.splits(SHARES, unassigned=self.unassigned)
         self.cut(actions, lost, killed)
         if killed is None:
@@ -125,8 +121,6 @@ def test_a_picture_is_tiled_once_and_never_changes_its_split(nights):
     for each in nights:
         archive.update(**each)
     for _ in range(2):
-        again = archive.update(
-            **{**nights[-1], "quarantines": False, "lost": set(), "killed": None}
-        )
+        again = archive.update(**{**nights[-1], "lost": set(), "killed": None})
     changes = again.to_tile, again.dropped, again.moved, again.relabelled
     assert not any(changes)

@@ -1,5 +1,4 @@
 import re
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from data_prep.dataset.plan import (
     MOST_FILE_BYTES,
     TilingPlan,
-    plan_units,
+    plan_tasks,
     rows_of_a_file,
 )
 from data_prep.spark.passes import ImageScan
@@ -107,8 +106,8 @@ def test_dropped_tiles_do_not_count_in_the_size_of_files():
         for rate in (0.0, 1.0)
     )
     # 3 MB of each image are planned for: eight are two thirds of 32 MB.
-    assert plan_units(dropping, 16)[-1].partition + 1 == 5
-    assert plan_units(every, 16)[-1].partition + 1 == 20
+    assert len(plan_tasks(dropping, 16)) == 5
+    assert len(plan_tasks(every, 16)) == 20
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,15 +119,12 @@ def test_dropped_tiles_do_not_count_in_the_size_of_files():
 )
 def test_every_image_once_one_split_a_task(rows, slots):
     sources = [source(i, split, tiles=tiles) for i, (split, tiles) in enumerate(rows)]
-    units = plan_units(plan_of(*sources), slots)
-    assert sorted(unit.source.source for unit in units) == [each.source for each, _ in sources]
-    partitions = [unit.partition for unit in units]
-    assert partitions == sorted(partitions)
-    assert set(partitions) == set(range(partitions[-1] + 1))
-    assert len({(unit.partition, unit.source.split) for unit in units}) == partitions[-1] + 1
-    for number in set(partitions):
-        mine = [unit.source.source for unit in units if unit.partition == number]
-        assert mine == sorted(mine)
+    tasks = plan_tasks(plan_of(*sources), slots)
+    images = [image.source for task in tasks for image in task]
+    assert sorted(images) == [each.source for each, _ in sources]
+    for task in tasks:
+        assert len({image.split for image in task}) == 1
+        assert [image.source for image in task] == sorted(image.source for image in task)
 
 
 MB = 1e6
@@ -138,10 +134,11 @@ def written(sizes, slots=2):
     """Bytes of each task, for images that become so many bytes [MB]."""
     sources = [source(i, tiles=size * 100, tile_bytes=1e4) for i, size in enumerate(sizes)]
     plan = plan_of(*sources)
-    filled = Counter()
-    for unit in plan_units(plan, slots):
-        filled[unit.partition] += unit.source.tiles * unit.scan.tile_bytes
-    return [size / MB for size in filled.values()], plan
+    filled = (
+        sum(image.tiles * plan.scan(image).tile_bytes for image in task)
+        for task in plan_tasks(plan, slots)
+    )
+    return [size / MB for size in filled], plan
 
 
 @pytest.mark.parametrize("slots", [1, 2, 16])

@@ -8,7 +8,6 @@ from PIL import Image
 from data_prep.dataset import schema
 from data_prep.dataset.schema import (
     COLUMNS,
-    SourceRow,
     encode,
     image_field,
     max_stored_value,
@@ -19,13 +18,15 @@ from data_prep.geometry.tiler import Tile, iter_tiles
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import features_from_arrow
 
 SPEC = TileSpec(32, angles=[0, 30])
 RAW = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
 JPEG = replace(RAW, encoding="jpeg")
-SOURCE = SourceRow("a/1.png", "abc", 1, "b", "train")
+IMAGE = ImageRecord("a/1.png", TILED, sha256="abc", label="b", split="train", pixel_size=0.5)
+WHOLE = (1.0, 1.0)
 
 
 def some_tiles(channels=1, dtype=np.uint8):
@@ -40,7 +41,7 @@ def test_raw_rows_hold_the_pixels(dtype):
     field = image_field(
         SPEC, 3, np.dtype(dtype).name, "raw", ("a", "b"), np.dtype(dtype).itemsize * 8
     )
-    batch = record_batch(tiles, SOURCE, RAW, field)
+    batch = record_batch(tiles, IMAGE, WHOLE, RAW, field)
     assert batch.schema.names == ["image", *(name for name, _, _ in COLUMNS)]
     assert batch.num_rows == len(tiles)
     for row, tile in zip(batch.to_pylist(), tiles, strict=True):
@@ -49,6 +50,7 @@ def test_raw_rows_hold_the_pixels(dtype):
         np.testing.assert_array_equal(pixels, tile.pixels)
         assert (row["x"], row["y"], row["angle"]) == (tile.x, tile.y, tile.angle)
         assert (row["label"], row["label_name"], row["split"]) == (1, "b", "train")
+        assert (row["source"], row["pixel_size"]) == ("a/1.png", 0.5)
         assert (row["height"], row["width"], row["channels"]) == (32, 32, 3)
         assert len(row["image"]) == field.nbytes
     assert len(set(batch.column("tile_id").to_pylist())) == len(tiles)
@@ -58,11 +60,11 @@ def test_raw_rows_hold_the_pixels(dtype):
 def test_differences_hold_the_same_pixels_in_as_many_bytes(dtype):
     tiles = some_tiles(3, np.dtype(dtype))
     field = image_field(SPEC, 3, dtype, "difference", ("a", "b"), np.dtype(dtype).itemsize * 8)
-    batch = record_batch(tiles, SOURCE, replace(RAW, encoding="difference"), field)
+    batch = record_batch(tiles, IMAGE, WHOLE, replace(RAW, encoding="difference"), field)
     np.testing.assert_array_equal(
         features_from_arrow(batch.column("image"), field), [tile.pixels for tile in tiles]
     )
-    raw = record_batch(tiles, SOURCE, RAW, replace(field, encoding="raw"))
+    raw = record_batch(tiles, IMAGE, WHOLE, RAW, replace(field, encoding="raw"))
     others = [name for name in batch.schema.names if name not in ("image", "encoding", "tile_id")]
     assert batch.select(others).equals(raw.select(others))
     assert batch.column("encoding").unique().to_pylist() == ["difference"]
@@ -72,8 +74,8 @@ def test_differences_hold_the_same_pixels_in_as_many_bytes(dtype):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_jpeg_rows_are_pictures(channels):
     tile = Tile(np.full((32, 32, channels), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
-    field = image_field(SPEC, channels, "uint8", "jpeg", (), 8)
-    row = record_batch([tile], SOURCE, JPEG, field).to_pylist()[0]
+    field = image_field(SPEC, channels, "uint8", "jpeg", ("a", "b"), 8)
+    row = record_batch([tile], IMAGE, WHOLE, JPEG, field).to_pylist()[0]
     assert row["image"]["path"] == f"{row['tile_id']}.jpeg"
     pixels = np.asarray(Image.open(BytesIO(row["image"]["bytes"])))
     assert pixels.shape == ((32, 32) if channels == 1 else (32, 32, 3))
@@ -88,8 +90,8 @@ def test_png_rows_are_pictures_without_loss(channels, dtype):
     high = int(np.iinfo(dtype).max)
     pixels = np.random.default_rng(0).integers(0, high, (32, 32, channels), dtype, endpoint=True)
     tile = Tile(pixels, 0.0, 0, 0, 16.0, 16.0)
-    field = image_field(SPEC, channels, dtype.__name__, "png", (), 8 * pixels.itemsize)
-    batch = record_batch([tile], SOURCE, replace(RAW, encoding="png"), field)
+    field = image_field(SPEC, channels, dtype.__name__, "png", ("a", "b"), 8 * pixels.itemsize)
+    batch = record_batch([tile], IMAGE, WHOLE, replace(RAW, encoding="png"), field)
     row, images = batch.to_pylist()[0], batch.column("image").field("bytes")
     assert row["image"]["path"] == f"{row['tile_id']}.png"
     np.testing.assert_array_equal(decode_image(row["image"]["bytes"], "x"), pixels)
@@ -113,7 +115,7 @@ def test_texture_of_12_bits_is_no_background():
     tile = Tile(pixels // 4, 0.0, 0, 0, 16.0, 16.0)
     of_16, of_12 = (
         record_batch(
-            [tile], SOURCE, RAW, image_field(SPEC, 1, "uint16", "raw", (), bits)
+            [tile], IMAGE, WHOLE, RAW, image_field(SPEC, 1, "uint16", "raw", ("a", "b"), bits)
         ).to_pylist()[0]
         for bits in (16, 12)
     )
@@ -143,11 +145,13 @@ def test_identity_is_of_pixels_and_how_they_were_cut_and_stored():
     assert replace(RAW, quality=80).tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, tile)
 
 
-def test_a_new_column_is_a_line_of_the_table_and_an_attribute_of_a_tile(monkeypatch):
+def test_a_new_column_is_a_line_of_the_table_and_an_attribute_of_a_tile_or_an_image(monkeypatch):
     class Numbered(Tile):
         row_number = 7
 
-    monkeypatch.setattr(schema, "COLUMNS", (*COLUMNS, ("row_number", "int", "for the test")))
+    added = ("row_number", "int", "of a tile"), ("uncovered", "double", "of an image")
+    monkeypatch.setattr(schema, "COLUMNS", (*COLUMNS, *added))
     tile = Numbered(np.full((32, 32, 1), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
     field = image_field(SPEC, 1, "uint8", "raw", ("a", "b"), 8)
-    assert record_batch([tile], SOURCE, RAW, field).column("row_number").to_pylist() == [7]
+    batch = record_batch([tile], replace(IMAGE, uncovered=0.25), WHOLE, RAW, field)
+    assert [batch.column(name).to_pylist() for name, *_ in added] == [[7], [0.25]]

@@ -12,14 +12,12 @@ import pytest
 
 from data_prep import TileSpec, TilingSettings
 from data_prep.dataset import shards
-from data_prep.dataset.actions import sources_of
 from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import FileInfo, diff_folder
 from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.plan import stored_bytes
 from data_prep.dataset.shards import COMMITS, Shards
 from data_prep.dataset.shards import divide_shards as divide
-from data_prep.dataset.update import result_of
 from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import annotate_each
@@ -128,41 +126,30 @@ def plan_of(base, head, names):
     labels, problems = annotate_each(names, SETTINGS.labels, str, SETTINGS.group)
     records, classes = (base.entries, base.image.classes) if base else ({}, ())
     diff = diff_folder(records, files, labels, problems, classes, prune=False)
-    listing = Listing(files, {}, labels, labels, problems, frozenset())
+    listing = Listing(files, {}, labels, labels, problems)
     scans = found_in({path: files[path] for path in diff.to_scan})
     fingerprints = Fingerprints({}, {})
     settings = replace(SETTINGS, allow_empty=True)
     return plan_update(base, head, records, listing, diff, scans, fingerprints, settings)
 
 
-def publish(
-    monkeypatch, disk, night, *, keeps_half=False, lost=(), keeps_none=(), killed_in=None, **more
-):
+def publish(monkeypatch, disk, night, *, lost=(), keeps_none=(), killed_in=None, **more):
     """Publish a night whose shards are cut by nobody; return the last manifest."""
-    said = []
-    monkeypatch.setattr(Shards, "__init__", lambda *_: None)
-    writer = Shards()
-    writer._settings, writer._root, writer._storage = replace(SETTINGS, **more), "/tiles", disk
-    writer._say = said.append
-
     cut = []
 
-    def write(plan, image, folder):
+    def write(_spark, plan, _reader, _image, _settings, folder, _say):
         cut.append(folder)
         if len(cut) == killed_in:
             raise KeyboardInterrupt
         disk.held[folder] = "tiles"
         missing = {each.sha256 for each in plan.sources if each.source in lost}
-        dropped = {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
-        dropped |= {each.sha256: each.tiles for each in plan.sources if each.source in keeps_none}
+        dropped = {each.sha256: each.tiles for each in plan.sources if each.source in keeps_none}
         return missing, dropped
 
-    monkeypatch.setattr(writer, "_write", write)
-    monkeypatch.setattr(writer, "_copy", lambda *what: disk.held.update({what[-1]: "tiles"}))
-    monkeypatch.setattr(writer, "_spark", None, raising=False)
-    monkeypatch.setattr(writer, "_reader", None, raising=False)
+    monkeypatch.setattr(shards, "cut_tiles", write)
+    monkeypatch.setattr(shards, "copy_tiles", lambda *what: disk.held.update({what[-1]: "tiles"}))
     monkeypatch.setattr(shards, "scan_images", lambda *_: {})
-    return writer.publish(night)
+    return Shards(None, disk, replace(SETTINGS, **more), None, [].append, night).publish()
 
 
 @pytest.mark.full
@@ -309,15 +296,6 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
     assert number == 43
 
 
-@pytest.mark.full
-def test_what_conditions_dropped_is_known_after_the_night(monkeypatch):
-    night = first_night()
-    manifest = publish(monkeypatch, Disk(), night, keeps_half=True)
-    assert {(each.tiles, each.filtered) for each in night.planned} == {(5932, 5932)}
-    assert manifest["tiles"] == 5932 * IMAGES
-    assert {each["filtered"] for each in manifest["sources"]} == {5932}
-
-
 def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monkeypatch):
     """Its split was forgotten, and a specimen of train came back in test."""
     monkeypatch.setattr(f"{__name__}.IMAGES", 60)
@@ -400,46 +378,6 @@ def test_a_night_without_changes_describes_what_a_killed_one_did_not(monkeypatch
         again = publish(monkeypatch, disk, next_night(disk, names))
         assert again["last_update"] == manifest["last_update"]
         assert {name: disk.held[f"/tiles/{name}"] for name in CARDS} == fresh
-
-
-class Counted(list):
-    """Counts how often somebody goes through it."""
-
-    passes = 0
-
-    def __iter__(self):
-        self.passes += 1
-        return super().__iter__()
-
-
-class CountedDict(dict):
-    """Counts how often somebody goes through it."""
-
-    passes = 0
-
-    def __iter__(self):
-        self.passes += 1
-        return super().__iter__()
-
-    def values(self):
-        self.passes += 1
-        return super().values()
-
-    def items(self):
-        self.passes += 1
-        return super().items()
-
-
-@pytest.mark.full
-def test_the_list_of_images_is_not_gone_through_for_each_image(monkeypatch):
-    """It was: the summary of a night of 100,000 images would have taken a quarter of an hour."""
-    night = first_night()
-    manifest = publish(monkeypatch, Disk(), night)
-    night.planned = Counted(night.planned)
-    night.actions.to_tile = tiled = CountedDict(night.actions.to_tile)
-    assert result_of(night, manifest).tiles == 11_864 * IMAGES
-    assert len(sources_of(night.actions)) == IMAGES
-    assert night.planned.passes + tiled.passes < 20
 
 
 def test_shards_are_bounded_in_size():

@@ -32,9 +32,7 @@ from distkeras_grid.errors import (
     BusyError,
     ConfigurationError,
     EmptyDataError,
-    ImageError,
     OutputExistsError,
-    PathNotFoundError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
@@ -86,13 +84,13 @@ def first(once, settings):
 def cut(monkeypatch):
     """The paths of all images that were really tiled."""
     seen: list[str] = []
-    plan_units = driver.plan_units
+    plan_tasks = driver.plan_tasks
 
     def watched(plan, slots):
         seen.extend(source.source for source in plan.sources)
-        return plan_units(plan, slots)
+        return plan_tasks(plan, slots)
 
-    monkeypatch.setattr(driver, "plan_units", watched)
+    monkeypatch.setattr(driver, "plan_tasks", watched)
     return seen
 
 
@@ -268,128 +266,52 @@ def spoil(folder):
     (folder / "a" / "cut.png").write_bytes((folder / "b" / "3.png").read_bytes()[:200])
     draw(folder / "a" / "large.png", 50, (400, 400))
     (folder / "b" / "dangling.png").symlink_to("nowhere")
+    draw(folder / "a" / "_hidden.png", 51)
     return {"a/empty.png", "a/cut.png", "a/large.png"}
 
 
-LINK = {"b/dangling.png"}
+UNSEEN = {"a/_hidden.png", "b/dangling.png"}
 
 
-@pytest.mark.parametrize("update_", [pytest.param(False, marks=pytest.mark.full), True])
 def test_one_bad_file_is_one_line_and_not_the_end_of_the_night(
-    spark, settings, folder, monkeypatch, update_
+    spark, settings, folder, monkeypatch
 ):
     monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
-    bad = spoil(folder)
-    night = replace(settings, update=update_, on_error="skip")
-    done = update_tiles(night, spark=spark)
-    assert (set(done.left_out), done.new) == (bad | LINK, 8)
+    bad, said = spoil(folder), []
+    night = replace(settings, on_error="skip")
+    done = update_tiles(night, spark=spark, say=said.append)
+    assert (set(done.left_out), done.new) == (bad | UNSEEN, 8)
+    for name in done.left_out:
+        assert sum(f"left out: {name}:" in line for line in said) == 1
     entries = {entry["source"]: entry for entry in done.manifest["sources"]}
     assert {entries[path]["status"] for path in bad} == {"left out"}
     report = json.loads(Path(done.report).with_suffix(".json").read_text())
-    assert set(report["left_out"]) == bad | LINK
-    if update_:
-        # They are tried again, and are no more work than before.
-        again = update_tiles(night, spark=spark)
-        assert (set(again.left_out), again.tiles, again.unchanged) == (bad | LINK, 0, 8)
-        assert again.manifest["last_update"] == done.manifest["last_update"]
+    assert set(report["left_out"]) == bad | UNSEEN
+    # They are tried again, and are no more work than before.
+    again = update_tiles(night, spark=spark)
+    assert (set(again.left_out), again.tiles, again.unchanged) == (bad | UNSEEN, 0, 8)
+    assert again.manifest["last_update"] == done.manifest["last_update"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a/cut.png",
-        pytest.param("a/empty.png", marks=pytest.mark.full),
-        pytest.param("a/large.png", marks=pytest.mark.full),
-    ],
-)
-def test_fail_ends_before_anything_is_written(spark, settings, folder, monkeypatch, name):
-    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
-    for each in spoil(folder) - {name}:
-        (folder / each).unlink()
-    with pytest.raises(ImageError, match=name):
-        update_tiles(replace(settings, on_error="fail"), spark=spark)
-    assert not Path(settings.output).exists()
-
-
-def test_images_that_spark_hides_are_reported_and_those_with_a_colon_are_tiled(
-    spark, settings, folder
-):
-    """They were neither tiled nor told."""
-    draw(folder / "a" / "12:30.png", 70)
-    for name in ("a/_x.png", "b/.y.PNG", "_old/z.png", "._notes/_q.png", "b/._0.png", "b/_t.txt"):
-        drawn = folder / "drawn.png"
-        draw(drawn, 71)
-        (folder / name).parent.mkdir(exist_ok=True)
-        drawn.rename(folder / name)
-    said = []
-    done = update_tiles(replace(settings, update=False), spark=spark, say=said.append)
-    # `._0.png` holds macOS' attributes of `0.png`.
-    assert set(done.left_out) == {"a/_x.png", "b/.y.PNG", "_old"}
-    for name in done.left_out:
-        assert sum(f"left out: {name}:" in line for line in said) == 1
-    sources = {each["source"]: each["status"] for each in done.manifest["sources"]}
-    assert sources["a/12:30.png"] == "tiled"
-    assert len(sources) == 9
-    figures = json.loads(Path(done.report).with_suffix(".json").read_text())
-    assert set(figures["left_out"]) == set(done.left_out)
-
-
-def test_where_all_images_are_hidden_the_error_names_them(spark, settings, tmp_path):
-    draw(tmp_path / "hidden" / "a" / "_x.png", 72)
-    with pytest.raises(EmptyDataError, match=r"a/_x\.png"):
-        update_tiles(replace(settings, input=str(tmp_path / "hidden")), spark=spark)
-
-
-@pytest.mark.full
-def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
-    spark, settings, folder, monkeypatch
-):
-    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
-    bad = spoil(folder)
-    # A link has no content that could be in quarantine: each night tells it.
-    (folder / "b" / "dangling.png").unlink()
-    night = replace(settings, on_error="quarantine")
-    first = update_tiles(night, spark=spark)
-    assert (set(first.left_out), first.quarantined) == (bad, {})
-    looked = []
-    inspect = driver.measure_files
-
-    def watched(spark_, measure, lengths, *rest):
-        looked.extend(lengths)
-        return inspect(spark_, measure, lengths, *rest)
-
-    monkeypatch.setattr(driver, "measure_files", watched)
-    second = update_tiles(night, spark=spark)
-    assert (second.left_out, set(second.quarantined), looked) == ({}, bad, [])
-    assert second.unchanged == 8
-    draw(folder / "a" / "cut.png", 51)
-    third = update_tiles(night, spark=spark)
-    assert (third.new, third.left_out) == (1, {})
-    assert set(third.quarantined) == bad - {"a/cut.png"}
-
-
-def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
-    spark, settings, folder, monkeypatch
-):
+def test_a_file_that_could_not_be_read_is_tried_again(spark, settings, folder, monkeypatch):
     """Its file is as it was, so a moment without a network left a good image out for good."""
     path = folder / "a" / "new.png"
     draw(path, 60)
     content, stamp = path.read_bytes(), path.stat().st_mtime_ns
     list_images = update.list_images
 
-    def late(*arguments):
-        found = list_images(*arguments)
+    def late(*arguments, **options):
+        found = list_images(*arguments, **options)
         path.unlink()
         return found
 
     monkeypatch.setattr(update, "list_images", late)
-    night = replace(settings, on_error="quarantine")
-    assert set(update_tiles(night, spark=spark).left_out) == {"a/new.png"}
+    assert set(update_tiles(settings, spark=spark).left_out) == {"a/new.png"}
     monkeypatch.undo()
     path.write_bytes(content)
     os.utime(path, ns=(stamp, stamp))
-    after = update_tiles(night, spark=spark)
-    assert (after.new, after.left_out, after.quarantined) == (1, {}, {})
+    after = update_tiles(settings, spark=spark)
+    assert (after.new, after.left_out) == (1, {})
 
 
 @pytest.mark.parametrize(
@@ -407,7 +329,7 @@ def test_an_image_that_changes_while_it_is_tiled_is_left_out(
     spark, settings, first, folder, monkeypatch, happens, kind
 ):
     """It was looked at, and then it is another one. It ended the night."""
-    monkeypatch.setattr(update, "choose_opening", lambda *_: FileOpener(kind))
+    monkeypatch.setattr(scan, "choose_opening", lambda *_: FileOpener(kind))
     tiles = first.tiles
     before = rows_of(spark, settings.output)
     draw(folder / "a" / "new.png", 60)
@@ -623,22 +545,6 @@ def killed_before(step: int, settings):
         yield
         deadline.cancel()
         os.kill(night.pid, signal.SIGKILL)
-
-
-@pytest.mark.full
-@pytest.mark.faults
-def test_a_killed_first_run_is_not_there_and_the_same_command_finishes_it(
-    spark, settings, tmp_path
-):
-    """Killed before its commit, when all shards are written."""
-    plain = replace(settings, update=False)
-    with killed_before(1, plain), pytest.raises(PathNotFoundError):
-        read_tiles(plain.output)
-    done = tile_images(plain, spark=spark)
-    fresh = replace(plain, output=str(tmp_path / "fresh"))
-    assert done["hash"] == tile_images(fresh, spark=spark)["hash"]
-    assert rows_of(spark, plain.output) == rows_of(spark, fresh.output)
-    assert splits_of(spark, plain.output) == splits_of(spark, fresh.output)
 
 
 @pytest.mark.faults

@@ -24,7 +24,7 @@ def plan_of(names, settings=SETTINGS, *, table="", broken=(), colour=()):
     labels, problems = annotate_each(names, settings.labels, lambda _: table, settings.group)
     diff = diff_folder({}, files, labels, problems, (), prune=False)
     return plan_update(
-        *(None, None, {}, Listing(files, {}, labels, labels, problems, frozenset()), diff),
+        *(None, None, {}, Listing(files, {}, labels, labels, problems), diff),
         {
             path: replace(
                 scan(path, None, "cut" if path in broken else None, 3 if path in colour else 1),

@@ -29,7 +29,6 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.inference.evaluator import default_units
 from distkeras_grid.spark.storage import Storage
-from tests.data_prep.locked_out import needs_no_power, run_locked_out
 
 pytestmark = pytest.mark.spark
 
@@ -201,29 +200,6 @@ def test_what_is_not_there_or_would_be_lost(spark, idx_settings, tmp_path, monke
     with pytest.raises(NoSpaceError, match=r"2,350 images .* 1\.8 MB, and .* 1\.0 kB free"):
         ingest_images(idx_settings, spark=spark)
     assert left_behind(idx_settings) == ["a folder"]
-
-
-@pytest.mark.full
-@needs_no_power
-def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_taken(photo_settings, tmp_path):
-    """It ended the command: lost+found at the root of a disk, for instance."""
-    photos = Path(photo_settings.input)
-    locked = [photos / "lost+found", photos / "train" / "coat"]
-    for folder in locked:
-        folder.mkdir()
-    flags = "--format images --size 16 --split folder --master local[1] --log-format json"
-    where = ["--input", photo_settings.input, "--output", photo_settings.output]
-    command = "import sys; from distkeras_grid.cli.main import main; sys.exit(main())"
-    done = run_locked_out(locked, ["-c", command, "ingest", *where, *flags.split()], tmp_path)
-    assert done.returncode == 7, done.stderr.decode()[-2000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    for name in ("lost+found", "train/coat"):
-        assert any(f"left out: {name}: this folder cannot" in line["message"] for line in lines)
-    result = lines[-1]
-    assert (result["exit_code"], result["rows"]) == (7, 14)
-    assert sorted(result["left_out"]) == ["lost+found", "train/coat"]
-    origin = json.loads((Path(photo_settings.output) / "_ingest.json").read_text())
-    assert origin["left_out"] == result["left_out"]
 
 
 def test_what_spark_does_not_list_makes_the_result_partial(spark, photo_settings):

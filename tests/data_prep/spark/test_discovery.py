@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from fnmatch import fnmatch
 
 import pytest
 
 from data_prep import TilingSettings
-from data_prep.spark.broken_links import Walk
-from data_prep.spark.discovery import (
-    check_absence,
-    check_pruning,
-    list_except,
-    list_images,
-    unseen_images,
-    walked,
-)
+from data_prep.dataset.diff import FileInfo
+from data_prep.spark.discovery import check_pruning, list_by_spark, list_except, list_images
+from data_prep.spark.local_listing import FolderListing
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.storage_errors import is_closed
@@ -28,32 +24,26 @@ from tests.data_prep.locked_out import needs_no_power, run_locked_out
 LISTS = """
 import json, sys
 from data_prep import TilingSettings
-from data_prep.spark.discovery import list_images, unseen_images, walked
+from data_prep.spark.discovery import list_by_spark, list_images
 from distkeras_grid.errors import GridError
-from distkeras_grid.spark.hidden_files import find_directories
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
 raw, locked, shut = sys.argv[1:]
 spark = build_session("listing", master="local[1]")
 storage = Storage(spark)
-settings = TilingSettings(raw, raw + ".tiles")
-listed = list_images(spark, storage, settings)
-hidden = unseen_images(
-    spark, storage, raw, settings.file_glob, listed, walked(storage, raw)
-)
-folders = find_directories(storage, raw, "*.zarr", ".zarr")
-assert storage.first_file(locked) is None
-def refused(folder):
+
+def listed(call, folder, glob=None):
     try:
-        return list(list_images(spark, storage, TilingSettings(folder, raw + ".tiles")))
+        listing = call(spark, storage, TilingSettings(folder, raw + ".tiles", glob=glob))
     except GridError as error:
         return f"{type(error).__name__}: {error}"
+    return [list(listing.files), sorted(listing.unseen)]
 
-zarr = TilingSettings(raw, raw + ".tiles", glob="*.{zarr,png}")
-both = list(list_images(spark, storage, zarr))
-shown = [list(listed), list(hidden), folders, refused(locked), refused(shut), both]
-print(json.dumps(shown))
+assert storage.first_file(locked) is None
+both = "*.{zarr,png}"
+shown = [listed(call, raw, glob) for glob in (None, both) for call in (list_by_spark, list_images)]
+print(json.dumps([*shown, listed(list_images, locked), listed(list_images, shut)]))
 spark.stop()
 """
 
@@ -92,48 +82,26 @@ def test_what_closes_a_folder(name, message, closed):
 
 
 @pytest.mark.spark
-def test_a_folder_may_have_the_characters_of_a_pattern(spark, tmp_path):
-    """Spark looked for other folders, and found none."""
+def test_spark_and_the_system_list_the_same(spark, tmp_path):
+    """Also in a folder whose name looks like a pattern."""
     raw = tmp_path / "plate [3] {a}*?"
-    (raw / "a.zarr").mkdir(parents=True)
-    for name in ("0.png", "a.zarr/0", "_1.png"):
-        (raw / name).write_bytes(b"x")
+    for name in ("0.png", "empty.png", "a.zarr/0", "_1.png", "b/µ 12:30 🧫.png", "_b/2.png"):
+        (raw / name).parent.mkdir(parents=True, exist_ok=True)
+        (raw / name).write_bytes(b"x" * ("empty" not in name))
     storage = Storage(spark)
-    settings = TilingSettings(str(raw), str(tmp_path / "tiles"), glob="*.{zarr,png}")
-    assert list(list_images(spark, storage, settings)) == ["0.png", "a.zarr"]
-    listed, here = ["0.png", "a.zarr"], walked(storage, str(raw))
-    hidden = unseen_images(spark, storage, str(raw), settings.file_glob, listed, here)
-    assert list(hidden) == ["_1.png"]
-
-
-@pytest.mark.spark
-def test_each_real_folder_is_listed_once(spark, tmp_path):
-    """Spark follows a loop of links forty times, and two of them without end."""
-    (tmp_path / "b" / "Körnig").mkdir(parents=True)
-    for name in ("0 [1].png", "Körnig/µ 🧫.png", "Körnig/_1.png"):
-        (tmp_path / "b" / name).write_bytes(b"x")
-    for link, target in {"a": "b", "b/up": "..", "b/Körnig/up": "../.."}.items():
-        (tmp_path / link).symlink_to(target)
-    storage = Storage(spark)
-    settings = TilingSettings(str(tmp_path), str(tmp_path / "tiles"), glob="*.{png,zarr}")
-    listed = list_images(spark, storage, settings)
-    assert list(listed) == ["b/0 [1].png", "b/Körnig/µ 🧫.png"]
-    where = str(tmp_path), settings.file_glob
-    hidden = unseen_images(spark, storage, *where, listed, walked(storage, str(tmp_path)))
-    assert list(hidden) == ["b/Körnig/_1.png"]
-
-
-@pytest.mark.spark
-def test_nothing_is_pruned_on_the_word_of_one_listing(spark, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "0.png").write_bytes(b"x")
-    where = Storage(spark), str(tmp_path), "*.png"
-    check_absence(*where, ["a/1.png", "b/0.png"], Walk())
-    with pytest.raises(StorageError, match=r"a/0\.png is in .* not dropped"):
-        check_absence(*where, ["b/0.png", "a/0.png"], Walk())
-    # Not wanted any more, or listed by another path now.
-    check_absence(*where[:2], "*.tif", ["a/0.png"], Walk())
-    check_absence(*where, ["a/0.png"], Walk(again={"a": "b"}))
+    for folder in (raw, raw / "0.png"):
+        settings = TilingSettings(str(folder), str(tmp_path / "tiles"), glob="*.{zarr,png}")
+        ours = list_images(spark, storage, settings)
+        theirs = list_by_spark(spark, storage, settings)
+        assert ours.unseen == theirs.unseen
+        # Spark tells no time of files of 0 bytes.
+        timeless = {
+            name: replace(f, modified=f.length and f.modified) for name, f in ours.files.items()
+        }
+        assert timeless == theirs.files
+    assert list(list_images(spark, storage, replace(settings, input=str(raw))).files) == [
+        *("0.png", "a.zarr", "b/µ 12:30 🧫.png", "empty.png")
+    ]
 
 
 JAVA_OF_THE_USER = """
@@ -142,67 +110,81 @@ from pyspark.sql import SparkSession
 from data_prep import TilingSettings
 from data_prep.spark.discovery import list_images
 from distkeras_grid.errors import GridError
-from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.storage import Storage
 
-raw, build = sys.argv[1:]
-if build == "ours":
-    spark = build_session("names", master="local[1]")
-else:
-    spark = SparkSession.builder.master("local[1]").getOrCreate()
-
-def told(call, *arguments):
-    try:
-        return len(call(*arguments))
-    except GridError as error:
-        return type(error).__name__ + ": " + str(error)
-
-storage = Storage(spark)
-for folder in (raw, raw + "/Körnig"):
-    print(ascii(told(list_images, spark, storage, TilingSettings(folder, raw + ".tiles"))))
-print(ascii(told(read_parquet, spark, raw)))
+(raw,) = sys.argv[1:]
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+settings = TilingSettings(raw, raw + ".tiles")
+print(len(list_images(spark, Storage(spark), settings).files))
+try:
+    read_parquet(spark, raw)
+except GridError as error:
+    print(error)
 spark.stop()
 """
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("build", ["ours", pytest.param("the user's", marks=pytest.mark.full)])
-def test_another_locale_loses_no_file(tmp_path, build):
+@pytest.mark.full
+def test_another_locale_of_java_loses_no_image(tmp_path):
     """Half of the images were missing, and --prune deleted their tiles."""
     raw = tmp_path / "raw"
     (raw / "Körnig").mkdir(parents=True)
     for name in ("0.png", "µ.png", "Körnig/1.png"):
         (raw / name).write_bytes(b"x")
     done = subprocess.run(
-        [sys.executable, "-c", JAVA_OF_THE_USER, str(raw), build],
+        [sys.executable, "-c", JAVA_OF_THE_USER, str(raw)],
         env={**os.environ, "LC_ALL": "C"},
         capture_output=True,
         text=True,
         timeout=240,
         check=True,
     )
-    all_, below, rows = map(ast.literal_eval, done.stdout.splitlines())
-    if build == "ours":
-        assert (all_, below) == (3, 1)
-        assert "Could not read footer" in rows
-    else:
-        assert all_.startswith("StorageError: Spark lists 1 files")
-        assert "2 others" in all_
-        for refused in (below, rows):
-            assert refused.startswith("StorageError: Spark's Java cannot read the name of ")
+    count, refused = done.stdout.splitlines()
+    assert count == "3"
+    assert refused.startswith("Spark's Java cannot read the name of ")
 
 
-def test_an_image_that_is_a_closed_folder_is_not_pruned():
-    check_pruning(["a/x.zarr"], {"a/x.zar": "", "a/x": ""})
-    with pytest.raises(StorageError, match=r"a/x\.zarr"):
-        check_pruning(["a/x.zarr"], {"a/x.zarr": ""})
+class Known:
+    """A file system that knows these files."""
+
+    def __init__(self, scheme, *files):
+        self.scheme, self.files = scheme, files
+
+    def local_path(self, uri):
+        return uri if self.scheme == "file" else None
+
+    def matcher(self, glob):
+        return lambda name: fnmatch(name, glob)
+
+    def exists(self, uri):
+        return uri in self.files
 
 
-def test_images_in_a_closed_folder_are_not_pruned():
-    check_pruning(["a/b/0.png", "c.png"], {"a/bc": "", "a/b/0": ""})
-    with pytest.raises(StorageError, match=r"a/b .*a/b/0\.png"):
-        check_pruning(["c.png", "a/b/0.png"], {"a/b": ""})
+@pytest.mark.parametrize(
+    ("unseen", "links", "known", "refused"),
+    [
+        # A folder that cannot be opened, which may be the image.
+        ({"a/b": ""}, set(), [], r"a/b cannot be opened.* a/b/0\.png"),
+        ({"a/b/0.png": ""}, set(), [], r"a/b/0\.png cannot be opened"),
+        ({"a/bc": "", "a/b/0": "", "b": ""}, set(), [], None),
+        # What links have led to is kept anyway.
+        ({"a/b": ""}, {"a/b"}, [], None),
+        # The word of one listing by Spark is not enough.
+        ({}, set(), ["raw/a/b/0.png"], r"a/b/0\.png is in raw"),
+        ({}, set(), ["raw/a/b/1.png", "raw/0.tif"], None),
+    ],
+)
+def test_no_image_is_pruned_that_may_still_be_there(unseen, links, known, refused):
+    settings = TilingSettings("raw", "tiles", glob="*.png")
+    listing = FolderListing({"c.png": FileInfo("raw/c.png", 1, 1)}, unseen, links=frozenset(links))
+    tiled = ["c.png", "a/b/0.png", "0.tif"]
+    stop = pytest.raises(StorageError, match=refused) if refused else nullcontext()
+    with stop:
+        check_pruning(Known("hdfs", *known, "raw/c.png"), settings, listing, tiled)
+    if known:
+        check_pruning(Known("file", *known), settings, listing, tiled)
 
 
 @pytest.mark.full
@@ -223,13 +205,15 @@ def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_p
     given = [str(raw), str(raw / "lost+found"), str(shut)]
     done = run_locked_out(locked, ["-c", LISTS, *given], tmp_path)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    listed, hidden, folders, refused, empty, both = json.loads(done.stdout.splitlines()[-1])
-    assert listed == ["0 [x].png", "a/2.png", "b/c/3.png"]
-    # An image that is a folder is told as such.
-    assert sorted(hidden) == ["_1.png", "a/y.zarr", "a/z.zarr", "b/locked", "lost+found"]
-    assert folders == [f"file:{raw}/a/{name}.zarr" for name in "xyz"]
+    *shown, refused, empty = json.loads(done.stdout.splitlines()[-1])
+    hidden = ["_1.png", "a/y.zarr", "a/z.zarr", "b/locked", "lost+found"]
+    images = ["0 [x].png", "a/2.png", "b/c/3.png"]
+    by_spark, by_system, both_by_spark, both_by_system = shown
+    assert by_spark == [images, hidden]
+    # An image that is a folder is no folder to open, if it is not wanted.
+    assert by_system == [images, ["_1.png", "b/locked", "lost+found"]]
     # An image that is a folder is as closed as the folder, or as one in it.
-    assert both == ["0 [x].png", "a/2.png", "a/x.zarr", "b/c/3.png"]
+    assert both_by_spark == both_by_system == [sorted([*images, "a/x.zarr"]), hidden]
     assert refused.startswith("StorageError: ")
     assert empty.startswith("EmptyDataError: ")
     assert " all: this folder cannot be opened" in empty

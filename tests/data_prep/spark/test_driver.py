@@ -157,15 +157,6 @@ def varied(spark, once, tmp_path_factory):
     return FirstNight.of(settings, spark)
 
 
-def test_jpeg_is_stored_as_pictures_with_paths(spark, varied):
-    settings = varied.settings
-    frame = read_parquet(spark, settings.output)
-    assert Field.from_metadata("image", frame.schema["image"].metadata).encoding == "jpeg"
-    row = frame.select("image.*", "tile_id").first()
-    assert row.path == f"{row.tile_id}.jpeg"
-    assert decode_image(bytes(row.bytes), "tile").shape == (32, 32, 1)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("encoding", ["jpeg", "png"])
 def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
@@ -204,15 +195,6 @@ def test_identical_files_are_one_source(spark, varied):
         "a/8.png": "the same bytes as a/0.png",
     }
     assert read_parquet(spark, settings.output).select("source").distinct().count() == 12
-
-
-def test_the_original_is_written_once_more(spark, settings):
-    spec = TileSpec(32, 0.5, [0, 40], "inscribed", include_original=True)
-    manifest = tile_images(replace(settings, spec=spec), spark=spark)
-    rows = read_parquet(spark, settings.output).select("tile_id", "original", "angle").collect()
-    assert len(rows) == len({row.tile_id for row in rows}) == manifest["tiles"]
-    straight = sum(row.angle == 0 and not row.original for row in rows)
-    assert sum(row.original for row in rows) == straight > 0
 
 
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(

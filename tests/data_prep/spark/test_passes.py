@@ -19,7 +19,7 @@ import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, iter_tiles
-from data_prep.dataset.plan import TaskAssignment, TilingPlan, plan_units
+from data_prep.dataset.plan import TilingPlan, plan_tasks
 from data_prep.dataset.schema import image_field
 from data_prep.geometry.filters import parse_filter
 from data_prep.geometry.regions import ZoneRules
@@ -37,6 +37,7 @@ from data_prep.spark.passes import (
     TileMeasure,
     cut_image,
     cutter,
+    encode_record,
     inspect_image,
     tile_frame,
 )
@@ -45,6 +46,7 @@ from data_prep.spark.scan import (
     load_contents,
     measure_files,
     one_image_a_batch,
+    records_of,
     scan_task,
 )
 from distkeras_grid.dataset.manifest import TILED, ImageRecord
@@ -66,8 +68,11 @@ def look_at(uri, content, cutting, **more):
     return inspect_image(uri, OpenFile.of(content), cutting, **more)
 
 
-def scanner(cutting, opening=None, *isolation):
-    return scan_task(TileMeasure(cutting), opening or FileOpener("file"), *isolation)
+def scanned(cutting, rows, opening=None, *isolation):
+    """What a task of the first pass finds in files."""
+    task = scan_task(TileMeasure(cutting), opening or FileOpener("file"), *isolation)
+    batches = task(iter([pa.RecordBatch.from_pylist(rows)]))
+    return [each for batch in batches for each in records_of(batch, ImageScan)]
 
 
 def png(pixels):
@@ -87,15 +92,19 @@ def test_significant_bits_are_measured_and_checked():
 def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
     content = sorted(samples.glob("*/*.png"))[0].read_bytes()
     cutting = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
-    batch = pa.RecordBatch.from_pydict({"path": ["a.png"], "content": [content]})
+    row = {"path": "a.png", "content": content}
     for wanted in (True, False):
-        looks = scanner(replace(cutting, fingerprints=wanted))(iter([batch]))
-        (row,) = (row for each in looks for row in each.to_pylist())
-        found = ImageScan(**row)
+        (found,) = scanned(replace(cutting, fingerprints=wanted), [row])
         assert found.pixel_sha256 == pixel_digest(decode_image(content, "a.png"))
         assert bool(found.fingerprint) is wanted
     bad = look_at("a.png", b"no image", replace(cutting, fingerprints=True))
     assert (bad.fingerprint, bad.pixel_sha256) == (b"", "")
+
+
+def row_of(path, sha256, source="a.tif", **more):
+    """What a task gets to cut an image."""
+    image = ImageRecord(source, TILED, sha256=sha256, label="a", split="train", **more)
+    return {"path": path, "version": "", "image": encode_record(image)}
 
 
 def cut(content, cutting, found, source="a.png"):
@@ -103,8 +112,7 @@ def cut(content, cutting, found, source="a.png"):
     dtype = found.dtype
     bits = found.bits
     field = image_field(cutting.spec, found.channels, dtype, cutting.encoding, ("a",), bits)
-    row = {"source": source}
-    row |= {"sha256": found.sha256, "label": 0, "label_name": "a", "split": "train"}
+    row = row_of("", found.sha256, source, pixel_size=found.pixel_size)
     ready = prepare(BytesIO(content), f"file:/in/{source}", source, cutting, field.shape[2])
     return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
 
@@ -165,11 +173,13 @@ CUTTING = TilingConfig(SPEC, "raw", 90, 1, PlaneSelector())
 def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, paths, kind):
     from pyspark.sql import functions as F
 
-    units = [TaskAssignment(*planned(path), i // 2) for i, path in enumerate(paths)]
-    tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
+    records, scans = zip(*map(planned, paths), strict=True)
+    tasks = [records[:2], records[2:4], records[4:]]
+    by_path = {record.source: scan for record, scan in zip(records, scans, strict=True)}
+    tiles = tile_frame(spark, tasks, by_path, reader(spark, kind), FIELD, CUTTING)
     rows = tiles.select(F.spark_partition_id().alias("at"), "source").collect()
     found = list(dict.fromkeys(map(tuple, rows)))
-    assert found == [(unit.partition, unit.source.source) for unit in units]
+    assert found == [(i // 2, path.name) for i, path in enumerate(paths)]
 
 
 @pytest.mark.spark
@@ -214,20 +224,17 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
         found = []
         for region_bytes in (1 << 30, 0):
             monkeypatch.setattr(preprocess, "REGION_BYTES", region_bytes)
-            (seen,) = next(scanner(cutting)(table(path=f"file:{path}"))).to_pylist()
-            assert seen["error"] is None
-            field = image_field(spec, seen["channels"], seen["dtype"], "raw", ("a",), seen["bits"])
-            row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
-            row |= {"path": f"file:{path}", "sha256": seen["sha256"]}
-            row |= {"low": seen["low"], "high": seen["high"]}
+            (seen,) = scanned(cutting, [{"path": f"file:{path}"}])
+            assert seen.error is None
+            field = image_field(spec, seen.channels, seen.dtype, "raw", ("a",), seen.bits)
+            row = row_of(f"file:{path}", seen.sha256, low=seen.low, high=seen.high)
             cut = cutter(field, cutting, FileOpener("file"), tolerant=False)
             rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
-            assert seen["decode_seconds"] > 0
-            times = {"tile_seconds": 0, "decode_seconds": 0}
-            found.append(({**seen, **times, "fingerprint": 0}, rows))
+            assert seen.decode_seconds > 0
+            found.append((replace(seen, tile_seconds=0, decode_seconds=0, fingerprint=b""), rows))
         assert found[0] == found[1]
         kept = len(found[0][1])
-        assert kept == found[0][0]["tiles"] > 50 or (chosen["keep"] and kept > 10)
+        assert kept == found[0][0].tiles > 50 or (chosen["keep"] and kept > 10)
 
 
 @pytest.mark.parametrize("method", ["min-max", "percentile:2:98", "standard"])
@@ -247,10 +254,10 @@ def test_images_are_normalised_by_what_was_found_out_of_them(method, dtype):
     expected = cutting.normalising.range_of(count_values(pixels))
     assert (found.low, found.high) == expected
     field = image_field(cutting.spec, 1, pixels.dtype.name, "raw", ("a",), found.bits)
-    row = {"path": "a.png", "content": png(pixels), "sha256": found.sha256, "label": 0}
-    row |= {"label_name": "a", "split": "train", "source": "a.png", "low": found.low}
+    row = row_of("a.png", found.sha256, "a.png", low=found.low, high=found.high)
+    row["content"] = png(pixels)
     cut = cutter(field, cutting, FileOpener("file"), tolerant=False)
-    rows = [each for batch in cut(table(**row, high=found.high)) for each in batch.to_pylist()]
+    rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
     tiles = list(iter_tiles(normalise(pixels, expected)[:, :, None], cutting.spec))
     assert [each["image"] for each in rows] == [tile.pixels.tobytes() for tile in tiles]
     # The range of the raw values does not tell the data set's bits any more.
@@ -278,17 +285,16 @@ class BadDisk(FileOpener):
 @pytest.mark.parametrize("always", [False, True])
 def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always):
     """With a second attempt of the task, which tries each image first, and in the first one."""
-    look = scanner(CUTTING, BadDisk("file"), IsolationPolicy(always))
-    (found,) = (row for batch in look(table(path="file:/a.tif")) for row in batch.to_pylist())
-    assert "a.tif" in found["error"]
-    assert found["sha256"] == ""
+    rows = [{"path": "file:/a.tif"}]
+    (found,) = scanned(CUTTING, rows, BadDisk("file"), IsolationPolicy(always))
+    assert "a.tif" in found.error
+    assert found.sha256 == ""
 
 
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.full
 def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
-    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
-    row |= {"path": "file:/a.tif", "sha256": "0" * 64}
+    row = row_of("file:/a.tif", "0" * 64)
     cut = cutter(FIELD, CUTTING, BadDisk("file"), tolerant=True, isolation=IsolationPolicy(always))
     assert list(cut(table(**row))) == []
     with pytest.raises(UnreadableImageError, match=r"a\.tif"):
@@ -326,8 +332,7 @@ def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
     monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.zeros((24, 24), np.uint8))
-    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
-    row |= {"path": f"file:{path}", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    row = row_of(f"file:{path}", hashlib.sha256(path.read_bytes()).hexdigest())
     batches = cutter(FIELD, CUTTING, FileOpener("file"), tolerant=tolerant)(table(**row))
     next(batches)
     tifffile.imwrite(path, np.ones((24, 24), np.uint8))
@@ -389,10 +394,9 @@ def remote(monkeypatch):
     tifffile.imwrite(file, pixels, compression="zlib", tile=(256, 256))
     monkeypatch.setattr(Remote, "content", file.getvalue())
     opening = Remote("file")
-    (seen,) = next(scanner(LARGE, opening)(table(path="file:/a.tif"))).to_pylist()
-    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
-    row |= {"path": "file:/a.tif", "sha256": seen["sha256"], "version": seen["version"]}
-    return opening, row
+    (seen,) = scanned(LARGE, [{"path": "file:/a.tif"}], opening)
+    row = row_of("file:/a.tif", seen.sha256)
+    return opening, row | {"version": seen.version}
 
 
 LARGE = replace(CUTTING, spec=TileSpec(64, 0.0, angles=[0]))
@@ -423,13 +427,6 @@ def test_a_large_file_of_another_version_is_known_by_its_bytes(remote, monkeypat
     assert cut_again(opening, row) == 0
 
 
-def test_a_damaged_large_file_is_known_by_its_digest():
-    raw = Counting(b"II*\0" + bytes(5000))
-    found = inspect_image("a.tif", OpenFile(BufferedReader(raw)), CUTTING)
-    assert "a.tif" in found.error
-    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
-
-
 def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     """Once to inspect and once to cut; it was 5 to 18 times."""
     import pyarrow as pa
@@ -450,17 +447,15 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     monkeypatch.setattr(preprocess, "open_image", counting)
     opening = Counting("file")
     sources, scans = zip(*map(planned, paths), strict=True)
-    (inspected,) = scanner(CUTTING, opening)(
-        iter([pa.RecordBatch.from_pylist([{"path": scan.uri} for scan in scans])])
-    )
-    assert inspected.num_rows == len(paths)
+    rows = [{"path": scan.uri} for scan in scans]
+    assert len(scanned(CUTTING, rows, opening)) == len(paths)
     by_path = {source.source: scan for source, scan in zip(sources, scans, strict=True)}
     # Few images and many slots: an image was cut by several tasks.
-    units = plan_units(TilingPlan(sources, by_path, ("a",), 2, 256), slots=16)
+    tasks = plan_tasks(TilingPlan(sources, by_path, ("a",), 2, 256), slots=16)
     rows = [
-        {"path": unit.scan.uri, "label": 0, "label_name": "a", "split": "train"}
-        | {"source": unit.source.source, "sha256": unit.source.sha256}
-        for unit in units
+        row_of(by_path[image.source].uri, image.sha256, image.source)
+        for task in tasks
+        for image in task
     ]
     cut = cutter(FIELD, CUTTING, opening, tolerant=False)
     tiles = sum(batch.num_rows for batch in cut(iter([pa.RecordBatch.from_pylist(rows)])))

@@ -7,12 +7,41 @@ from fnmatch import fnmatch
 
 import pytest
 
-from data_prep.spark.broken_links import find_broken_links, walk
+from data_prep.dataset.diff import FileInfo
+from data_prep.spark.local_listing import list_local
 from distkeras_grid.errors import StorageError
 
 
 def is_png(name):
     return fnmatch(name, "*.png")
+
+
+def is_image(name):
+    return is_png(name) or name.endswith(".zarr")
+
+
+def test_files_have_size_and_time_and_images_that_are_folders_those_of_all_their_files(tmp_path):
+    for name in ("a/0.png", "x.zarr/.zgroup", "x.zarr/0/c", "_old/b/1.png", ".trash/2.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"four")
+        os.utime(tmp_path / name, (1, 1))
+    os.utime(tmp_path / "x.zarr/0/c", ns=(1, 7_000_999_999))
+    for name in ("_1.png", "a/._0.png", "a/._1.png", "note.txt"):
+        (tmp_path / name).touch()
+    listing = list_local(str(tmp_path), is_image)
+    assert listing.files == {
+        "a/0.png": FileInfo(f"file:{tmp_path}/a/0.png", 4, 1000),
+        "x.zarr": FileInfo(f"file:{tmp_path}/x.zarr", 8, 7000),
+    }
+    # `._0.png` holds macOS' attributes of `0.png`.
+    assert set(listing.unseen) == {"_1.png", "a/._1.png", "_old"}
+    assert listing.unseen["_old"].startswith("1 image in this folder, whose name begins with '_'")
+    alone = f"file:{tmp_path}/a/0.png"
+    assert set(list_local(str(tmp_path / "a" / "0.png"), is_image).files) == {alone}
+    assert set(list_local(f"{tmp_path}/x.zarr/", is_image).files) == {f"file:{tmp_path}/x.zarr"}
+    assert list_local(str(tmp_path / "note.txt"), is_image).files == {}
+    with pytest.raises(StorageError, match="cannot be listed"):
+        list_local(str(tmp_path / "note.txt" / "below"), is_image)
 
 
 def test_links_without_a_target_are_told(tmp_path):
@@ -37,15 +66,11 @@ def test_links_without_a_target_are_told(tmp_path):
     }.items():
         (raw / link).symlink_to(target)
     (disk / "b" / "1.png").symlink_to("nowhere")
-    found = walk(str(raw))
-    assert set(found.broken) == {"a/gone.png", "a/gone.txt", "a/circle.png", "b/1.png", "c", "d"}
-    assert found.broken["a/gone.png"] == "nowhere.png"
-    assert sorted(found.files) == ["a/good.png", "b/0.png", "x.zarr"]
-    lost = find_broken_links(found, is_png, ["c/0.png", "a/good.png"])
-    assert set(lost) == {"a/gone.png", "a/circle.png", "b/1.png", "c"}
-    for path in ("a/good.png", "none"):
-        nothing = walk(str(raw / path))
-        assert (nothing.files, nothing.broken, nothing.unnamed) == ([], {}, [])
+    found = list_local(str(raw), is_image, tiled=["c/0.png", "a/good.png"])
+    assert found.links == {"a/gone.png", "a/gone.txt", "a/circle.png", "b/1.png", "c", "d"}
+    assert list(found.files) == ["a/good.png", "b/0.png", "x.zarr"]
+    assert set(found.unseen) == {"a/gone.png", "a/circle.png", "b/1.png", "c"}
+    assert "a link to nowhere.png" in found.unseen["a/gone.png"]
 
 
 def test_each_real_folder_is_followed_once(tmp_path):
@@ -58,8 +83,8 @@ def test_each_real_folder_is_followed_once(tmp_path):
     links = {"a": "b", "b/up": "..", "b/c/up": "../..", "y": elsewhere, "z": elsewhere}
     for link, target in links.items():
         (tmp_path / link).symlink_to(target)
-    found = walk(str(tmp_path))
-    assert sorted(found.files) == ["b/c/0.png", "y/1.png"]
+    found = list_local(str(tmp_path), is_png)
+    assert list(found.files) == ["b/c/0.png", "y/1.png"]
     assert found.again == {"a": "b", "b/up": "", "b/c/up": "", "z": "y"}
 
 
@@ -72,23 +97,12 @@ def test_names_that_are_not_utf_8_are_told(tmp_path):
         open(os.path.join(root, latin, name), "wb").close()
     open(os.path.join(root, latin + b".png"), "wb").close()
     (tmp_path / "Körnig.png").write_bytes(b"")
-    found = walk(str(tmp_path))
-    assert found.files == ["Körnig.png"]
-    lost = find_broken_links(found, is_png)
+    found = list_local(str(tmp_path), is_png)
+    assert list(found.files) == ["Körnig.png"]
+    lost = found.unseen
     assert lost.keys() == {r"K\xf6rnig", r"K\xf6rnig.png"}
     assert lost[r"K\xf6rnig"].startswith("2 images in this folder, whose name is not UTF-8")
     assert lost[r"K\xf6rnig.png"].startswith("its name is not UTF-8")
-
-
-def test_a_listing_that_lacks_a_file_is_refused(tmp_path):
-    for name in ("µ.png", "0.png", "note.txt"):
-        (tmp_path / name).write_bytes(b"x")
-    found = walk(str(tmp_path))
-    found.check(["µ.png", "0.png", "later.png"], is_png, "UTF-8")
-    with pytest.raises(StorageError, match=r"1 others .*µ\.png.* ANSI_X3"):
-        found.check(["0.png"], is_png, "ANSI_X3.4-1968")
-    (tmp_path / "µ.png").unlink()
-    found.check(["0.png"], is_png, "UTF-8")
 
 
 def test_a_folder_is_looked_into_on_each_path_but_for_loops(tmp_path):
@@ -96,7 +110,7 @@ def test_a_folder_is_looked_into_on_each_path_but_for_loops(tmp_path):
     (tmp_path / "a" / "b" / "1.png").touch()
     (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
     (tmp_path / "other").symlink_to(tmp_path / "a" / "b")
-    once, each = walk(str(tmp_path)), walk(str(tmp_path), each_path=True)
-    assert sorted(once.files) == ["a/b/1.png"]
-    assert sorted(each.files) == ["a/b/1.png", "other/1.png"]
+    once, each = (list_local(str(tmp_path), is_png, each_path=each) for each in (False, True))
+    assert list(once.files) == ["a/b/1.png"]
+    assert list(each.files) == ["a/b/1.png", "other/1.png"]
     assert set(each.again) == {"a/b/up", "other/up/b"}
