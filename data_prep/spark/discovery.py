@@ -266,7 +266,7 @@ def _hidden_folder(spark: SparkSession, uri: str, glob: str) -> str | None:
         return None
     try:
         with executor_errors(spark, uri, "looking into"):
-            count = len(input_files(spark, _binary_files(spark, glob).load(escaped(uri))))
+            count = len(input_files(_binary_files(spark, glob).load(escaped(uri))))
     except GridError as error:
         return f"it cannot be looked into: {error}"
     images = pluralize(count, "image")
