@@ -134,7 +134,7 @@ bench: setup torch ## print the benchmarks; FASHION_MNIST=FOLDER names the four 
 house: setup ## print the size of each package, the longest files, and the calls of one commit
 	@$(BIN)/python -m tests.benchmarks.house
 
-bench-scale: setup ## a night's worth of tiles on generated images, extrapolated to 4,559,688 tiles
+bench-scale: setup ## plan, publish and search for near-duplicates among 100,000 images that are not there
 	@$(BIN)/python -m tests.benchmarks.scale
 
 clean: ## remove .venv and everything generated

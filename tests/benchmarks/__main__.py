@@ -9,7 +9,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("servers", "tiling", "large_images", "training", "fuzz", "soak")
+NAMES = ("servers", "tiling", "large_images", "training", "fuzz")
 
 
 def main() -> int:

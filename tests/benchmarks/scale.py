@@ -1,11 +1,4 @@
-"""A night's worth of tiles on generated images, and what it says of 4,559,688 tiles.
-
-The tiles are those of the first source: 256x256, half overlap, 72 angles, 6,972 of a gray image of
-2272x1704 pixels; 654 images make 4,559,688. Four images are tiled by the job as users run it, then
-one more, then nothing new, and all rows are read. Time and memory of ten times the images are
-measured at fewer angles, each amount in a process of its own. Planning, publishing and the search
-for near-duplicates are measured on 100,000 images that are not there.
-"""
+"""Planning, publishing and the search for near-duplicates, of 100,000 images that are not there."""
 
 from __future__ import annotations
 
@@ -19,23 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import cv2
 import numpy as np
 import psutil
 
-from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep import TileSpec, TilingSettings
 from data_prep.dataset import shards
 from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import FileInfo, diff_folder
-from data_prep.dataset.plan import pluralize
-from data_prep.dataset.update import make_plan
 from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
-from data_prep.images.open_image import decode_image
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.fingerprint import HEADER
 from data_prep.splits.fingerprint_cache import FingerprintFile
@@ -43,19 +32,15 @@ from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.labels import annotate_each
 from data_prep.splits.near_duplicates import find_near_duplicates
 from distkeras_grid.progress import format_bytes
-from distkeras_grid.spark.dataframes import read_parquet
-from distkeras_grid.spark.session import build_session, task_slots
+from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
-SPEC = TileSpec(256, angles=range(0, 360, 5), mode="inscribed", include_original=True)
+SPEC = TileSpec.paper()
 SIZE = (2272, 1704)
-SOURCE_TILES, SOURCE_IMAGES = 4_559_688, 654
 SAMPLE_SECONDS = 0.1
-# Images at an amount and at its tenfold, and the angles at which they are cut.
-AMOUNTS, FEWER_ANGLES = (10, 100), range(0, 360, 30)
 # Frames of one place, in the search for near-duplicates.
 BURST = 20
-PARTS = ("nights", "tenfold", "planning", "likeness")
+PARTS = ("planning", "likeness")
 
 
 @dataclass
@@ -113,101 +98,6 @@ def _seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     # Of children that have ended their parent has the times.
     return float(times.user + times.system + times.children_user + times.children_system)
-
-
-def draw(folder: Path, count: int, first: int = 0) -> None:
-    """Enlarge samples, and add the noise of a sensor, which enlarging takes away."""
-    samples = sorted((Path(__file__).parents[2] / "data_prep" / "samples").glob("*/*.png"))
-    for number in range(first, first + count):
-        path = samples[number * 7 % len(samples)]
-        gray = cv2.resize(decode_image(path.read_bytes(), path.name), SIZE, interpolation=3)
-        noise = np.random.default_rng(number).normal(0, 2, gray.shape)
-        target = folder / "ab"[number % 2] / f"{number:03}.tif"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(target), np.clip(gray + noise, 0, 255).astype(np.uint8))
-
-
-def nights(spark: Any, root: Path, images: int) -> None:
-    """Tile, add, do nothing, compact and read; then extrapolate."""
-    raw = root / "raw"
-    warm_up(spark, root)
-    draw(raw, images)
-    settings = TilingSettings(
-        *(str(raw), str(root / "tiles"), SPEC), split="1", near_duplicates="report", update=True
-    )
-    with measuring() as first:
-        done = update_tiles(settings, spark=spark)
-    tiles, files = done.tiles, _files(root)
-    size = sum(file.stat().st_size for file in files)
-    print(f"first night, {pluralize(images, 'image')}, {pluralize(tiles, 'tile')}: {first}")
-    print(
-        f"  {format_bytes(size)} in {pluralize(len(files), 'file')}: "
-        f"{size / tiles:,.0f} bytes a tile"
-    )
-    draw(raw, 1, images)
-    with measuring() as second:
-        update_tiles(settings, spark=spark)
-    print(f"second night, one image more: {second}")
-    with measuring() as idle:
-        update_tiles(settings, spark=spark)
-    print(f"third night, nothing new: {idle}")
-    with measuring() as reading:
-        read_parquet(spark, settings.output).write.format("noop").mode("overwrite").save()
-    print(f"reading all rows: {reading}")
-    spent = Cost(first.seconds - idle.seconds, first.processor - idle.processor)
-    extrapolate(tiles, spent, size, len(files), task_slots(spark))
-
-
-def warm_up(spark: Any, root: Path) -> None:
-    """Let Spark and its workers start, which takes as long for one image as for many."""
-    draw(root / "warm", 1)
-    small = replace(SPEC, angles=[0], include_original=False)
-    settings = TilingSettings(str(root / "warm"), str(root / "warm tiles"), small, split="1")
-    update_tiles(settings, spark=spark)
-
-
-def amount(spark: Any, root: Path, images: int) -> None:
-    """Tile so many images in a first night, and print what it takes."""
-    warm_up(spark, root)
-    draw(root / "raw", images)
-    spec = replace(SPEC, angles=FEWER_ANGLES)
-    settings = TilingSettings(str(root / "raw"), str(root / "tiles"), spec, split="1", update=True)
-    began = time.monotonic()
-    plan, _ = make_plan(spark, settings, lambda _: None)
-    looked = time.monotonic() - began
-    promised = looked + sum(plan.seconds(task_slots(spark)))
-    with measuring() as cost:
-        done = update_tiles(settings, spark=spark)
-    with measuring() as idle:
-        update_tiles(settings, spark=spark)
-    print(f"{pluralize(images, 'image')}, {pluralize(done.tiles, 'tile')}: {cost}")
-    print(
-        f"  without what a night with nothing new takes: {cost.seconds - idle.seconds:.1f} s, "
-        f"{cost.processor - idle.processor:.1f} s of processor; each tile "
-        f"{(cost.processor - idle.processor) / done.tiles * 1e3:.3f} ms of it"
-    )
-    print(
-        f"  the plan promised {promised:.1f} s on {pluralize(task_slots(spark), 'task slot')}; the "
-        f"processor's time is {cost.processor / task_slots(spark) / promised:.2f} of that",
-        flush=True,
-    )
-
-
-def _files(root: Path) -> list[Path]:
-    return sorted((root / "tiles").glob("shard=*/split=*/*.parquet"))
-
-
-def extrapolate(tiles: int, spent: Cost, size: int, files: int, slots: int) -> None:
-    """Say what the figures mean for the tiles of the source, and what that assumes."""
-    times = SOURCE_TILES / tiles
-    hours, processor = spent.seconds * times / 3600, spent.processor * times / 3600
-    print(f"\n{SOURCE_TILES:,} tiles of {SOURCE_IMAGES} such images:")
-    print(f"  {hours:.1f} hours on {slots} task slots as busy as here; {processor:.1f} hours of")
-    print(f"  processor: {processor / slots:.2f} on {slots} cores that do nothing else")
-    print(f"  {format_bytes(size * times)} in about {files * times:,.0f} files")
-    print("assumed: time and bytes grow with the tiles (each image is cut by itself); images like")
-    print("these; a night without changes is the cost of starting, and is counted once; slots do")
-    print("not wait for disks or network, nor for one another.")
 
 
 def _cut_nothing(spark: Any, *cut: Any) -> tuple[set[str], dict[str, int]]:
@@ -314,29 +204,20 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure each part in a process of its own, so that none inherits another's memory."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
     add: Callable[..., Any] = parser.add_argument
-    add("--images", type=int, default=4, help="images of the first night (4)")
     add("--planned", type=int, default=100_000, help="images that are only planned (100000)")
-    add("--part", choices=(*PARTS, "amount"), help="only this part")
+    add("--part", choices=PARTS, help="only this part")
     flags = parser.parse_args(words)
     command = [sys.executable, "-m", "tests.benchmarks.scale"]
     if flags.part is None:
-        given = ["--images", str(flags.images), "--planned", str(flags.planned)]
+        given = ["--planned", str(flags.planned)]
         ended = [subprocess.run([*command, *given, "--part", part], check=False) for part in PARTS]
         return sum(each.returncode != 0 for each in ended)
-    if flags.part == "tenfold":
-        each = [*command, "--part", "amount", "--images"]
-        return sum(subprocess.run([*each, str(n)], check=False).returncode != 0 for n in AMOUNTS)
     if flags.part == "likeness":
         likeness(flags.planned)
         return 0
     spark = build_session("scale", master=f"local[{os.cpu_count() or 1}]")
     with tempfile.TemporaryDirectory(prefix="dkg-scale-") as folder:
-        if flags.part == "planning":
-            planning(spark, Path(folder), flags.planned)
-        elif flags.part == "amount":
-            amount(spark, Path(folder), flags.images)
-        else:
-            nights(spark, Path(folder), flags.images)
+        planning(spark, Path(folder), flags.planned)
     spark.stop()
     return 0
 

@@ -1,7 +1,7 @@
 """Exchanges per second with one parameter server, and with several that share the center.
 
     python -m tests.benchmarks.servers [--megabytes 2 20] [--clients 1 64] [--servers 1 4]
-        [--transports tcp] [--memory]
+        [--transports tcp]
 
 An exchange is one commit up and one reply down; both ways together are counted in GB/s. Each server
 is a process, and clients are processes, too, up to eight; more of them are threads in these. A run
@@ -11,10 +11,8 @@ the server maps no more than its limit of them, and the other workers use the so
 "lent" says how many did lend. The rate is that of the time in which all clients exchange and each
 has made its first exchange: that one also maps and touches the memory of both ends. Several servers
 pay where one has no core left, on a host that has more, so the cores that all servers and all
-clients use are in the table: their number on this host is the limit. What a transport carries one
-way is measured in the same run. Sides take turns, and figures are medians of the repetitions. With
---memory there are the peaks of each process, too: resident memory (RSS), and proportional memory
-(PSS), in which a page that two processes have mapped counts half in each.
+clients use are in the table: their number on this host is the limit. Sides take turns, and figures
+are medians of the repetitions.
 """
 
 from __future__ import annotations
@@ -22,16 +20,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from multiprocessing.connection import Connection
 from statistics import median
-from typing import TypeAlias
 
 import numpy as np
 import psutil
@@ -48,23 +41,19 @@ from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spec import RunSpec
 from tests.benchmarks.tables import print_table, processor_name
-from tests.benchmarks.transports import TRANSPORTS, measure_limit
 from tests.specs import make_settings
 
 # More clients than this share processes, as threads that spend their time in the kernel.
 PROCESSES = 8
 # Of the memory of this machine, for clients of four vectors and the server's one more for each.
 MEMORY_SHARE = 0.4
+TRANSPORTS = ("tcp", "unix socket", "shared memory")
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 SERVERS = (1, 2, 4)
 SECONDS = 6.0
-EVERY = 0.25  # s between two looks at the memory
 ROWS = 1_000_000
 # What a client sends: not zero, since untouched pages of zeros are all one page in the cache.
 SMALL = np.float32(1e-6)
-Watch: TypeAlias = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
-#: RSS and PSS by process [MB].
-Peaks: TypeAlias = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -143,18 +132,14 @@ def run_client(job: Job, seat: int) -> Did:
     return Did(began, tuple(ends), lent)
 
 
-def run_clients(job: Job, seats: range, pipe: Connection) -> None:
-    """Run the clients of some seats; report on all of them and on this process' time.
-
-    The process ends when it is told to, so that its memory can be looked at.
-    """
+def run_clients(job: Job, seats: range) -> tuple[list[Did], float]:
+    """Run the clients of some seats; return what they did, and the time of this process [s]."""
     if job.load.transport != "shared memory":
         client_module.LENT_LIMIT = 0
     began = time.process_time()
     with ThreadPoolExecutor(len(seats)) as pool:
         done = list(pool.map(lambda seat: run_client(job, seat), seats))
-    pipe.send((done, time.process_time() - began))
-    pipe.recv()
+    return done, time.process_time() - began
 
 
 def steady_rate(ends: Sequence[Sequence[float]]) -> float:
@@ -177,45 +162,13 @@ def seconds_of(pids: Sequence[int]) -> float:
     return sum(each.user + each.system for each in times)
 
 
-@contextmanager
-def unwatched(servers: Sequence[int], clients: Sequence[int]) -> Iterator[None]:
-    """Look at no process."""
-    yield
-
-
-@contextmanager
-def watching(peaks: Peaks, servers: Sequence[int], clients: Sequence[int]) -> Iterator[None]:
-    """Keep the peaks of all processes, and of their sum."""
-    names = {os.getpid(): "driver"}
-    names |= {pid: f"server {number}" for number, pid in enumerate(servers)}
-    names |= {pid: f"worker {number}" for number, pid in enumerate(clients)}
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(EVERY):
-            memory = {each: psutil.Process(pid).memory_full_info() for pid, each in names.items()}
-            now = {name: (each.rss / 1e6, each.pss / 1e6) for name, each in memory.items()}
-            now["all"] = (sum(rss for rss, _ in now.values()), sum(pss for _, pss in now.values()))
-            for name, each in now.items():
-                before = peaks.get(name, (0.0, 0.0))
-                peaks[name] = (max(before[0], each[0]), max(before[1], each[1]))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def fits(load: Load) -> bool:
     """Whether all vectors fit the share of the memory that the benchmark allows itself."""
     memory = psutil.virtual_memory().total
     return 5 * load.megabytes * 10**6 * load.clients < MEMORY_SHARE * memory
 
 
-def measure(load: Load, watch: Watch = unwatched) -> Found:
+def measure(load: Load) -> Found:
     """Let all clients exchange with all servers at once."""
     key = new_key()
     settings = make_settings(
@@ -232,21 +185,11 @@ def measure(load: Load, watch: Watch = unwatched) -> Found:
         if load.transport == "tcp":
             addresses = tuple(replace(each, unix_name=None) for each in addresses)
         job = Job(load, addresses, key, settings.spec)
-        pipes, processes = [], []
         workers = min(load.clients, PROCESSES)
-        for number in range(workers):
-            ours, theirs = context.Pipe()
-            arguments = (job, range(number, load.clients, workers), theirs)
-            processes.append(context.Process(target=run_clients, args=arguments))
-            processes[-1].start()
-            theirs.close()
-            pipes.append(ours)
-        with watch(running.pids, [process.pid for process in processes]):
-            told = [pipe.recv() for pipe in pipes]
+        seats = [range(number, load.clients, workers) for number in range(workers)]
+        with ProcessPoolExecutor(workers, context) as pool:
+            told = list(pool.map(run_clients, [job] * workers, seats))
             used = seconds_of(running.pids) - before
-        for pipe, process in zip(pipes, processes, strict=True):
-            pipe.send(None)
-            process.join()
     results = [did for done, _ in told for did in done]
     seconds = max(did.ends[-1] for did in results) - min(did.began for did in results)
     return Found(
@@ -257,7 +200,7 @@ def measure(load: Load, watch: Watch = unwatched) -> Found:
     )
 
 
-def _row(load: Load, found: Sequence[Found], alone: float | None, limit: float) -> tuple[str, ...]:
+def _row(load: Load, found: Sequence[Found], alone: float | None) -> tuple[str, ...]:
     """Return the row of one load; `alone` is the rate of a single client."""
     rates = [each.rate for each in found]
     carried = 2e6 * load.megabytes * median(rates)
@@ -265,21 +208,12 @@ def _row(load: Load, found: Sequence[Found], alone: float | None, limit: float) 
         *map(str, (load.megabytes, load.clients, load.servers)),
         *(f"{median(rates):.1f}", f"{min(rates):.1f} to {max(rates):.1f}"),
         f"{load.clients / median(rates):.3f}",
-        *(f"{carried / 1e9:.2f}", f"{carried / limit:.0%}"),
+        f"{carried / 1e9:.2f}",
         "" if alone is None else f"{median(rates) / alone:.2f}",
         f"{median(each.server_cores for each in found):.2f}",
         f"{median(each.client_cores for each in found):.2f}",
         f"{min(each.lent for each in found)} of {load.clients * load.servers}",
     )
-
-
-def _memory_row(load: Load, peaks: Peaks) -> tuple[str, ...]:
-    def told(start: str) -> str:
-        found = [each for name, each in peaks.items() if name.startswith(start)]
-        return "; ".join(f"{rss:,.0f} / {pss:,.0f}" for rss, pss in found)
-
-    head = (load.transport, *map(str, (load.megabytes, load.clients, load.servers)))
-    return (*head, *map(told, ("driver", "server", "worker", "all")))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -291,7 +225,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each client (6)")
     parser.add_argument("--least", type=int, default=2, help="exchanges of each client (2)")
     parser.add_argument("--repetitions", type=int, default=1, help="sides take turns (1)")
-    parser.add_argument("--memory", action="store_true", help="print peaks of all processes")
     return parser
 
 
@@ -315,41 +248,28 @@ def main(words: Sequence[str] = ()) -> None:
         for transport in options.transports
     ]
     found: dict[Load, list[Found]] = {load: [] for load in loads if fits(load)}
-    peaks: dict[Load, Peaks] = {load: {} for load in found}
     for _ in range(options.repetitions):
         for load, results in found.items():
-            watch = partial(watching, peaks[load]) if options.memory else unwatched
-            results.append(measure(load, watch))
+            results.append(measure(load))
     alone = {
         replace(load, clients=1): median(each.rate for each in found[load])
         for load in found
         if load.clients == 1
     }
     for transport in options.transports:
-        limit = measure_limit(transport)
-        told = ", encrypted" if transport == "tcp" else ""
-        print(f"\n{transport}{told}: limit {limit / 1e9:.2f} GB/s one way")
+        print(f"\n{transport}{', encrypted' if transport == 'tcp' else ''}")
         rows = (
-            _row(load, found[load], alone.get(replace(load, clients=1)), limit)
+            _row(load, found[load], alone.get(replace(load, clients=1)))
             for load in found
             if load.transport == transport
         )
         print_table(
             (
                 *("MB", "clients", "servers", "exchanges/s", "range", "s for one of a client"),
-                *("GB/s both ways", "of the limit", "of one client", "server cores"),
+                *("GB/s both ways", "of one client", "server cores"),
                 *("client cores", "connections that lent memory"),
             ),
             rows,
-        )
-    if options.memory:
-        print("\nPeak memory, RSS / PSS, MB")
-        print_table(
-            (
-                *("transport", "MB", "clients", "servers"),
-                *("driver", "server", "worker", "all together"),
-            ),
-            (_memory_row(*each) for each in peaks.items()),
         )
     for load in [each for each in loads if each not in found]:
         print(f"left out, for it does not fit this machine's memory: {load}")

@@ -42,13 +42,11 @@ SMALLEST = {
     "servers": Smallest(
         (
             *("--megabytes", "1", "--clients", "1", "2", "--servers", "1", "2"),
-            *("--seconds", "0.5", "--memory"),
+            *("--seconds", "0.5"),
         ),
-        {"transports": {"LIMIT_BYTES": 10**6}},
     ),
     "servers one": Smallest(
         ("--megabytes", "1", "--clients", "1", "--servers", "1", "--seconds", "0.1"),
-        {"transports": {"LIMIT_BYTES": 10**6}},
     ),
     "tiling": Smallest(
         constants={
@@ -74,19 +72,6 @@ SMALLEST = {
         )
     ),
     "fuzz": Smallest(("--inputs", "200")),
-    # What grows in five seconds says nothing; what is left after them does.
-    "soak": Smallest(
-        ("--seconds", "5", "--workers", "8", "--limit", "10000"), {"soak": {"EVERY": 1.0}}
-    ),
-    "scale": Smallest(
-        ("--images", "2", "--planned", "60", "--part", "nights"),
-        {
-            "scale": {
-                "SPEC": TileSpec(64, angles=[0, 30], mode="inscribed", include_original=True),
-                "SIZE": (160, 120),
-            }
-        },
-    ),
     "scale planning": Smallest(("--planned", "60", "--part", "planning")),
     "scale likeness": Smallest(("--planned", "60", "--part", "likeness")),
 }

@@ -1,4 +1,4 @@
-"""Seconds per epoch and peak memory of two commits, in turns.
+"""Seconds per epoch of two commits, in turns.
 
     git worktree add --detach FOLDER COMMIT
     FASHION_MNIST=FOLDER python -m tests.benchmarks.two_commits --before FOLDER --after FOLDER
@@ -6,8 +6,7 @@
 The four rows of the README: the MLP by `AveragingTrainer` and the CNN by `DOWNPOUR`, batch 16 and
 64 on each of two workers, window 16. Each measurement is a process of its own that imports the
 package of one folder, and takes nothing but the public names that both commits have. Seconds are
-from the first batch to the last fold. Memory is proportional (PSS), sampled in all processes of the
-run, from its start to its end: pages that processes share count once.
+from the first batch to the last fold.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +25,6 @@ from statistics import median
 from typing import Any
 
 # This file also runs in worktrees whose tests.benchmarks is another one: nothing of it is imported.
-import psutil
 
 VARIABLE = "FASHION_MNIST"
 IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
@@ -41,9 +37,7 @@ ROWS = (
 TITLES = {"mlp": "MLP 784-512-256-10", "cnn": "CNN conv32-pool-conv64-pool-dense128"}
 EPOCHS = {"mlp": 3, "cnn": 1}
 WINDOW, WORKERS = 16, 2
-EVERY = 0.25  # s
 LIMIT = 900.0  # s, of one measurement
-PARTS = ("driver", "server", "worker", "JVM")
 
 
 @dataclass
@@ -51,8 +45,6 @@ class Row:
     """What one commit took for one row, by repetition."""
 
     seconds: list[float] = field(default_factory=list)  # Of an epoch
-    # The largest PSS by kind of process [MB]; of a worker it is that of the larger one
-    peaks: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     failure: str = ""  # What a process said before it failed
 
 
@@ -122,36 +114,8 @@ def _build(net: str) -> tuple[Any, tuple[int, ...]]:
     return model, shape
 
 
-def kind_of(process: psutil.Process, driver: int) -> str:
-    """Return what a process of a run is, by its command; "" for what counts nowhere."""
-    if process.pid == driver:
-        return "driver"
-    words = " ".join(process.cmdline())
-    kinds = {"distkeras_grid.parameter_server": "server", "pyspark": "worker", "java": "JVM"}
-    if process.name() == "java":
-        return "JVM"
-    return next((kind for word, kind in kinds.items() if word in words), "")
-
-
-def sample(driver: int) -> dict[str, float]:
-    """Return the PSS of the processes of a run now [MB], the largest of each kind, and of all."""
-    found: dict[str, float] = defaultdict(float)
-    try:
-        processes = [psutil.Process(driver), *psutil.Process(driver).children(recursive=True)]
-    except psutil.Error:
-        return found
-    for process in processes:
-        try:
-            kind, size = kind_of(process, driver), process.memory_full_info().pss / 1e6
-        except psutil.Error:
-            continue  # it has ended meanwhile
-        found[kind] = max(found[kind], size)
-        found["all"] += size
-    return found
-
-
 def measure(folder: Path, data: Path, of: tuple[str, int, str], epochs: int, row: Row) -> None:
-    """Start a process that trains once, and look at its memory until it ends."""
+    """Start a process that trains once."""
     words = ["--train", str(folder), str(data), *map(str, of), str(epochs)]
     environment = {
         **os.environ,
@@ -161,33 +125,22 @@ def measure(folder: Path, data: Path, of: tuple[str, int, str], epochs: int, row
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "-1",
     }
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        # -P: this file's folder is not to be searched for modules.
-        process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).resolve()), *words],
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=errors,
-        )
-        until = time.monotonic() + LIMIT
-        peaks: dict[str, float] = defaultdict(float)
-        while process.poll() is None and time.monotonic() < until:
-            for kind, size in sample(process.pid).items():
-                peaks[kind] = max(peaks[kind], size)
-            time.sleep(EVERY)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        output.seek(0)
-        errors.seek(0)
-        if process.returncode:
-            row.failure = errors.read().decode(errors="replace").strip().splitlines()[-1]
-            return
-        told = [line for line in output.read().decode().splitlines() if line.startswith("{")]
+    # -P: this file's folder is not to be searched for modules.
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), *words]
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    if ended.returncode:
+        row.failure = ended.stderr.strip().splitlines()[-1]
+        return
+    told = [line for line in ended.stdout.splitlines() if line.startswith("{")]
     row.seconds.append(json.loads(told[-1])["seconds"])
-    for kind in (*PARTS, "all"):
-        row.peaks[kind].append(peaks[kind])
 
 
 def _commit_of(folder: Path) -> str:
@@ -198,13 +151,12 @@ def _commit_of(folder: Path) -> str:
 
 def _line(title: str, side: str, row: Row, other: Row | None) -> str:
     if not row.seconds:
-        return f"| {title} | {side} | failed: {row.failure} |{' |' * 7}"
+        return f"| {title} | {side} | failed: {row.failure} | | |"
     ratio = ""
     if other is not None and other.seconds:
         ratio = f"{median(other.seconds) / median(row.seconds):.2f}"
-    peaks = " | ".join(f"{median(row.peaks[kind]):,.0f}" for kind in (*PARTS, "all"))
     spread = f"{min(row.seconds):.2f} to {max(row.seconds):.2f}"
-    return f"| {title} | {side} | {median(row.seconds):.2f} | {spread} | {ratio} | {peaks} |"
+    return f"| {title} | {side} | {median(row.seconds):.2f} | {spread} | {ratio} |"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -250,10 +202,10 @@ def main(words: Sequence[str] = ()) -> int:
     print(
         f"before: {_commit_of(folders['before'])}, after: {_commit_of(folders['after'])}; medians "
         f"of {options.repetitions} in turns, {options.rows:,} rows, {WORKERS} workers, window "
-        f"{WINDOW}; peak memory is PSS in MB\n"
+        f"{WINDOW}\n"
     )
-    print("| | | s per epoch | range | before / after | driver | server | worker | JVM | all |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| | | s per epoch | range | before / after |")
+    print("|---|---|---|---|---|")
     for (net, batch, trainer), sides in found.items():
         title = f"{TITLES[net]}, `{trainer}`, batch {batch} on each"
         for side, row in sides.items():
