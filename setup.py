@@ -38,7 +38,6 @@ DEVELOPMENT = [
     "pytest>=8.3,<9.2",
     "pytest-xdist>=3.6",
     "ruff>=0.9",
-    "scikit-image>=0.25",
     "types-psutil",
     "types-requests",
 ]

@@ -27,12 +27,10 @@ from data_prep.geometry.polygons import intersects
 from data_prep.geometry.regions import NO_ZONES, Zones
 from data_prep.geometry.rotated_image import CACHE_BYTES, Pixels, RotatedImage, ScratchBuffer
 from data_prep.geometry.tile_layout import allowed_positions, outside_parts
-from data_prep.geometry.tile_quality import FrameQuality, Quality, turns_with_tile
+from data_prep.geometry.tile_quality import Quality, quality_of, turns_with_tile
 from data_prep.images.chunked_image import ChunkedImage
 from distkeras_grid.errors import ConfigurationError, ImageError
 
-# 128 rows of a turned 2272x1704 color image are about 1 MB: they stay in the second-level cache.
-BAND_ROWS = 128
 # Bytes of the tiles in one row of a strip. The row above must lie within the 2 MB in which zstd
 # looks for repeated pixels: colour tiles in rows as wide as the image take a third more bytes.
 STRIP_BYTES = 5 << 18
@@ -129,7 +127,7 @@ def iter_tiles(
     cache_bytes : int, default 96 MiB
         A turned image up to this size is kept while its quarter turns are cut; a larger one is
         computed once for each of them. Memory holds, in addition to the image, at most so many
-        bytes and ``tile`` rows of the turned image.
+        bytes and twice ``tile`` rows of the turned image.
 
     Yields
     ------
@@ -162,7 +160,7 @@ def iter_tiles(
         frames = [RotatedFrame(width, height, angle) for angle in group]
         positions = [allowed_positions(frame, spec, zones)[0] for frame in frames]
         pixels = RotatedImage(image, frames[0], spec, cache_bytes, room)
-        qualities = None if white is None else _Qualities(pixels, spec.tile, white)
+        qualities = None if white is None else _Qualities(spec.tile, white)
         if spec.include_original and frames[0].angle == 0:
             for tile in _tiles_of_frame(pixels, frames[0], positions[0], spec, qualities):
                 yield replace(tile, original=True)
@@ -249,16 +247,31 @@ def _tiles_of_strip(
     spec: TileSpec,
     qualities: _Qualities | None,
 ) -> Iterator[Tile]:
-    """Yield tiles by rows from the top."""
+    """Yield tiles by rows from the top; a row is turned as a whole, for its tiles overlap."""
     side = spec.tile
-    measured, each = (None, None) if qualities is None else qualities.of_strip(frame, positions)
-    rows = _Rows(pixels, frame, positions, side, measured)
-    columns = (column.tolist() for column in (*positions, *frame.centres(positions, side)))
-    outside = outside_parts(frame, spec, positions)
-    for x, y, src_cx, src_cy, part in zip(*columns, outside, strict=True):
-        cut = rows.at(y)[:, x - rows.left : x - rows.left + side].copy()
-        quality = None if each is None else next(each)
-        yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
+    columns = (
+        column.tolist()
+        for column in (*positions, *frame.centres(positions, side), *frame.to_base(positions, side))
+    )
+    tiles = zip(*columns, outside_parts(frame, spec, positions), strict=True)
+    for y, row in itertools.groupby(tiles, itemgetter(1)):
+        of_row = list(row)
+        left, right = of_row[0][0], of_row[-1][0] + side
+        pixels_of_row = _read_row(pixels, frame, left, y, right - left, side)
+        for x, _, src_cx, src_cy, base_x, base_y, part in of_row:
+            cut = pixels_of_row[:, x - left : x - left + side].copy()
+            quality = qualities and qualities.of(cut, (base_x, base_y, frame.turns))
+            yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
+
+
+def _read_row(
+    pixels: RotatedImage, frame: RotatedFrame, left: int, top: int, width: int, height: int
+) -> Pixels:
+    """Return a rectangle of a frame; it may be a view."""
+    corner, turns = (np.array(left), np.array(top)), frame.turns
+    x, y = (int(each) for each in rotate_positions(corner, frame.size, (width, height), -turns))
+    across, down = (height, width) if turns % 2 else (width, height)
+    return _turned(pixels.read(x, y, x + across, y + down), turns)
 
 
 class _Qualities:
@@ -267,98 +280,20 @@ class _Qualities:
     It is measured once for the four quarter turns of a tile, which have the same pixels.
     """
 
-    def __init__(self, pixels: RotatedImage, tile: int, white: int) -> None:
-        self._pixels = pixels
-        self._tile = tile
+    def __init__(self, tile: int, white: int) -> None:
         self._white = white
-        # By the tile's place in the frame of the base angle.
-        self._known: dict[tuple[int, int], Quality] = {}
+        self._are_turned = turns_with_tile(tile)
+        self._known: dict[tuple[int, int, int], Quality] = {}
 
-    def of_strip(
-        self, frame: RotatedFrame, positions: Positions
-    ) -> tuple[FrameQuality | None, Iterator[Quality]]:
-        """Return what measures the rows of a strip, and the qualities of its tiles in their order.
+    def of(self, pixels: Pixels, place: tuple[int, int, int]) -> Quality:
+        """Return the quality of a tile.
 
-        Nothing measures them if all are known. A quality is taken once the rows of its tile are in.
+        `place`: left and top edge in the frame of the base angle, and quarter turns.
         """
-        left, top = (each.tolist() for each in frame.to_base(positions, self._tile))
-        places = list(zip(left, top, strict=True))
-        known = self._known if turns_with_tile(self._tile) else {}
-        if all(place in known for place in places):
-            return None, (known[place] for place in places)
-        channels = 1 if len(self._pixels.shape) == 2 else self._pixels.shape[2]
-        measured = FrameQuality(positions, self._tile, self._white, channels)
-
-        def qualities() -> Iterator[Quality]:
-            by_row = itertools.groupby(
-                zip(positions[1].tolist(), places, strict=True), itemgetter(0)
-            )
-            for row, tiles in by_row:
-                for (_, place), quality in zip(tiles, measured.of_row(row), strict=True):
-                    known[place] = quality
-                    yield quality
-
-        return measured, qualities()
-
-
-class _Rows:
-    """A band of a frame as high as a tile, which moves down."""
-
-    def __init__(
-        self,
-        pixels: RotatedImage,
-        frame: RotatedFrame,
-        positions: Positions,
-        tile: int,
-        measured: FrameQuality | None,
-    ) -> None:
-        self._measured = measured
-        self._pixels = pixels
-        self._frame = frame
-        self._positions = positions
-        self._tile = tile
-        self.left = int(positions[0].min())
-        width = int(positions[0].max()) + tile - self.left
-        self._rows = np.zeros((tile, width, *pixels.shape[2:]), pixels.dtype)
-        self._top = self._end = int(positions[1].min())
-
-    def at(self, top: int) -> Pixels:
-        """Return the rows from `top` on, from column `left` on, undefined in columns without tiles.
-
-        `top` never decreases from call to call; the array is valid until it grows.
-        """
-        if self._end > self._top and top == self._top:
-            return self._rows
-        overlap = max(0, self._end - top)
-        if overlap:
-            self._rows[:overlap] = self._rows[self._tile - overlap :]
-        self._top, self._end = top, top + self._tile
-        for start in range(top + overlap, self._end, BAND_ROWS):
-            stop = min(start + BAND_ROWS, self._end)
-            self._fill(start, stop)
-            if self._measured is not None:
-                above = self._rows[start - top - 1] if start > top else None
-                self._measured.add(start, self._rows[start - top : stop - top], above)
-        return self._rows
-
-    def _fill(self, top: int, bottom: int) -> None:
-        left, right = _needed_columns(self._positions, self._tile, top, bottom)
-        if right <= left:
-            return
-        extent = (right - left, bottom - top)
-        turns = self._frame.turns
-        x, y = rotate_positions((np.array(left), np.array(top)), self._frame.size, extent, -turns)
-        width, height = extent[::-1] if turns % 2 else extent
-        pixels = self._pixels.read(int(x), int(y), int(x) + width, int(y) + height)
-        columns = slice(left - self.left, right - self.left)
-        _turn_into(self._rows[top - self._top : bottom - self._top, columns], pixels, turns)
-
-
-def _needed_columns(positions: Positions, tile: int, top: int, bottom: int) -> tuple[int, int]:
-    """Return the first column, and the column after the last, that tiles need in a band of rows."""
-    x, y = positions
-    needed = x[(y < bottom) & (y + tile > top)]
-    return (int(needed.min()), int(needed.max()) + tile) if needed.size else (0, 0)
+        key = (*place[:2], 0) if self._are_turned else place
+        if key not in self._known:
+            self._known[key] = quality_of(pixels, self._white)
+        return self._known[key]
 
 
 def _turned(pixels: Pixels, turns: int) -> Pixels:
@@ -368,14 +303,6 @@ def _turned(pixels: Pixels, turns: int) -> Pixels:
     turned: Pixels = cv2.rotate(pixels, QUARTER_TURNS[turns])
     # OpenCV drops an axis of one channel.
     return turned.reshape(*turned.shape[:2], *pixels.shape[2:])
-
-
-def _turn_into(out: Pixels, pixels: Pixels, turns: int) -> None:
-    """Write pixels turned counter-clockwise by quarters, without an intermediate copy."""
-    if turns == 0:
-        out[:] = pixels
-    else:
-        cv2.rotate(pixels, QUARTER_TURNS[turns], dst=out)
 
 
 def group_by_base(angles: Iterable[float]) -> list[tuple[float, list[float]]]:

@@ -55,21 +55,6 @@ def test_a_file_that_is_read_part_by_part_gives_the_same_pixels(interpolation, e
         raster.close()
 
 
-@pytest.mark.parametrize("angle", [5, 45])
-def test_pixels_are_those_of_opencv_on_the_whole_canvas(angle):
-    image = cv2.GaussianBlur(noise((300, 401), np.uint8), (0, 0), 2)
-    frame = RotatedFrame(401, 300, angle)
-    width, height = frame.base_size
-    matrix = cv2.getRotationMatrix2D((200.0, 149.5), angle, 1.0)
-    matrix[:, 2] += (width - 401) / 2, (height - 300) / 2
-    canvas = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_CUBIC)
-    found = whole(RotatedImage(image, frame, TileSpec()))
-    middle = (slice(height // 3, -height // 3), slice(width // 3, -width // 3))
-    apart = np.abs(found[middle].astype(int) - canvas[middle])
-    assert apart.max() <= 1
-    assert np.mean(apart > 0) < 0.01
-
-
 @pytest.mark.parametrize("angle", [0, 30, 45])
 def test_with_padding_what_lies_outside_is_black(angle):
     image = np.full((200, 260), 255, np.uint8)

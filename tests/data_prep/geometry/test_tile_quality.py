@@ -1,8 +1,7 @@
-"""The quality of tiles, beside plain sums over each tile."""
+"""The quality of tiles, beside its definition."""
 
 from __future__ import annotations
 
-import tracemalloc
 from itertools import pairwise
 
 import cv2
@@ -25,7 +24,8 @@ def plain(pixels, white):
         for c, d in pairwise(lines)
     ]
     across, down = np.abs(np.diff(values, axis=1)), np.abs(np.diff(values, axis=0))
-    focus = np.concatenate([across.ravel(), down.ravel()]).mean() / white
+    differences = np.concatenate([across.ravel(), down.ravel(), np.zeros(int(side == 1))])
+    focus = differences.mean() / white
     return np.mean(flat), values.mean(), values.std(), focus, (values >= white).mean()
 
 
@@ -44,35 +44,18 @@ def image(height, width, channels, dtype, white):
     return values
 
 
-@pytest.mark.parametrize(
-    ("tile", "overlap", "edge"),
-    [(32, 0.5, "drop"), (40, 7, "shift"), (32, -9, "drop"), (48, 0.25, "pad"), (6, -6, "drop")],
-)
+@pytest.mark.parametrize("tile", [1, 6, 32, 40, 110])
 @pytest.mark.parametrize(
     ("channels", "dtype", "white"),
     [(None, np.uint8, 255), (3, np.uint8, 255), (1, np.uint16, 4095), (3, np.uint16, 65535)],
 )
-@pytest.mark.full
-def test_sums_of_the_frame_are_those_of_its_tiles(tile, overlap, edge, channels, dtype, white):
+def test_a_quality_is_that_of_its_definition(tile, channels, dtype, white):
     pixels = image(110, 140, channels, dtype, white)
-    spec = TileSpec(tile, overlap, [0, 20, 110], edge=edge)
-    tiles = list(iter_tiles(pixels, spec, white=white))
-    assert len(tiles) > 10
-    for each in tiles:
-        expected = plain(each.pixels, white)
-        np.testing.assert_allclose(as_tuple(each.quality), expected, rtol=1e-4, atol=1e-3)
-        np.testing.assert_allclose(as_tuple(quality_of(each.pixels, white)), expected, rtol=1e-4)
-    flats = [each.quality.flat for each in tiles]
-    assert min(flats) == 0
-    assert max(flats) >= 0.5
-
-
-def test_tall_tiles_are_measured_over_several_bands():
-    pixels = image(700, 620, None, np.uint8, 255)
-    for each in iter_tiles(pixels, TileSpec(512, 100, [0, 33], edge="shift"), white=255):
-        np.testing.assert_allclose(
-            as_tuple(each.quality), plain(each.pixels, 255), rtol=1e-4, atol=1e-6
-        )
+    for top, left in ((0, 0), (110 - tile, 140 - tile), (30, 60)):
+        piece = np.ascontiguousarray(pixels[top : top + tile, left : left + tile])
+        expected = plain(piece, white)
+        found = as_tuple(quality_of(piece, white))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +67,6 @@ def test_tall_tiles_are_measured_over_several_bands():
         (33, {}),
     ],
 )
-@pytest.mark.full
 def test_quarter_turns_have_the_quality_that_each_has_alone(tile, options):
     pixels = image(150, 190, 3, np.uint8, 255)
     spec = TileSpec(tile, 0.5, [0, 20, 90, 110, 180, 200, 270, 290], **options)
@@ -92,11 +74,10 @@ def test_quarter_turns_have_the_quality_that_each_has_alone(tile, options):
         assert each.quality == quality_of(each.pixels, 255)
 
 
-@pytest.mark.parametrize("cache_bytes", [1 << 20, 0])
-def test_quality_is_measured_once_for_all_quarter_turns(cache_bytes):
+def test_quality_is_measured_once_for_all_quarter_turns():
     pixels = image(150, 190, 3, np.uint8, 255)
     spec = TileSpec(32, 0.5, [20, 110, 200, 290])
-    tiles = list(iter_tiles(pixels, spec, white=255, cache_bytes=cache_bytes))
+    tiles = list(iter_tiles(pixels, spec, white=255))
     assert len({id(each.quality) for each in tiles}) == len(tiles) // 4
 
 
@@ -133,18 +114,3 @@ def test_focus_falls_with_blur_and_does_not_turn_with_the_image():
     assert sharp == sorted(sharp, reverse=True)
     turned = quality_of(np.ascontiguousarray(np.rot90(pixels)), 255).focus
     assert turned == pytest.approx(quality_of(pixels, 255).focus)
-
-
-def test_measuring_a_large_image_takes_little_memory():
-    """Shifted rows begin anywhere, so that their lines divide every column."""
-    pixels = np.zeros((1500, 2000), np.uint8)
-    spec = TileSpec(64, 20, [30], edge="shift")
-    cv2.setNumThreads(1)
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in iter_tiles(pixels, spec, white=255))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count > 200
-    assert peak < 10e6
