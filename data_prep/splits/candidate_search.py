@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.splits.fingerprint import DESCRIPTOR, SearchFeatures
+from data_prep.splits.fingerprint import DESCRIPTOR, Fingerprint
 
 # Largest number of bits in which the hashes of two thumbnails differ; those of different places
 # differ in 20 or more. Five bands find all pairs that differ in 4 bits, and most of the others.
@@ -36,15 +36,16 @@ LINKS = 3
 # features of one picture: what was drawn into two different pictures is a smaller part.
 CROWD = 32
 LEAST_SHARE = 1 / 3
-# Number of keys that are grouped at a time, and of pairs that are counted at a time: 17 MB in each
-# array of them.
-ROWS = PAIRS = 1 << 21
+# Keys are grouped in so many parts, one after the other.
+PARTS = 8
+# Number of pairs that are counted at a time: 17 MB in each array of them.
+PAIRS = 1 << 21
 # If there are more than `MOST_PAIRS` pairs, and more than twice `BEST_OF_EACH` for each picture,
 # only the `BEST_OF_EACH` most likely ones of each picture are kept, for each kind of evidence.
 # Bursts of 20 frames propose 10 for each picture, so nothing of them is dropped.
 BEST_OF_EACH, MOST_PAIRS = 16, 1 << 20
 
-ReadFeatures = Callable[[int], SearchFeatures]
+ReadPrint = Callable[[int], Fingerprint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,11 @@ class Candidates:
             yield int(self.ones[place]), int(self.others[place]), float(self.shares[place])
 
 
-def find_candidates(read: ReadFeatures, wanted: NDArray[np.bool_]) -> Candidates:
+def find_candidates(read: ReadPrint, wanted: NDArray[np.bool_]) -> Candidates:
     """Return pairs of pictures that may show the same place.
 
-    `read`: returns the features of a picture, by its place. `wanted`: only pairs with one of these
-    are looked for.
+    `read`: returns the fingerprint of a picture, by its place. `wanted`: only pairs with one of
+    these are looked for.
     """
     count = len(wanted)
     few, crowd, crowded = _tally_features(read, wanted)
@@ -165,15 +166,14 @@ class _CandidatePairs:
 
 
 def _tally_features(
-    read: ReadFeatures, wanted: NDArray[np.bool_]
+    read: ReadPrint, wanted: NDArray[np.bool_]
 ) -> tuple[VoteCounter, VoteCounter, NDArray[np.bool_]]:
     """Count pairs with features that agree in some randomly chosen bits, for several tables.
 
     First those with features that few pictures share, then those with features of a crowd, and
     which pictures have such.
 
-    The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
-    only those that occur more than once are kept, a part of them at a time.
+    The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time.
     """
     bits = key_bits(len(wanted))
     rng = np.random.default_rng(0)
@@ -181,7 +181,7 @@ def _tally_features(
     crowded = np.zeros(len(wanted), bool)
     for _ in range(TABLES):
         chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
-        for keys, whose in _shared_keys(read, chosen, wanted):
+        for keys, whose in _shared_keys(read, chosen, len(wanted)):
             owners, group, sizes = _grouped(keys, whose)
             rare = sizes <= CROWD
             few.add(_neighbours(owners[rare], group[rare], wanted, CROWD))
@@ -207,50 +207,27 @@ def _by_crowd(tally: VoteCounter) -> _CandidatePairs:
 
 
 def _shared_keys(
-    read: ReadFeatures, chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
+    read: ReadPrint, chosen: NDArray[np.int64], count: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the keys of features that may occur more than once, and their pictures.
-
-    A hash of 32 bits excludes almost all keys that occur once, and divides the others into parts of
-    about `ROWS`: in bursts of frames, most keys occur more than once. Each part reads all pictures.
-    """
-    pictures = range(len(wanted))
-    chunks = [pictures[i : i + CHUNK] for i in pictures[::CHUNK]]
-    hashes, counts = [], []
-    for chunk in chunks:
+    """Yield the keys of features that occur more than once, and their pictures, in parts."""
+    made, whose = [], []
+    for start in range(0, count, CHUNK):
+        chunk = range(start, min(count, start + CHUNK))
         features = [read(place).descriptors for place in chunk]
-        hashes.append(_hashed(_keys(features, chosen)))
-        counts.append([*map(len, features)])
-    shared = _repeated(np.concatenate(hashes))
-    if not wanted.all():
-        new = [
-            each[np.repeat(wanted[chunk], count)]
-            for chunk, each, count in zip(chunks, hashes, counts, strict=True)
-        ]
-        shared = np.intersect1d(shared, np.concatenate(new))
-    for part in _parts(shared, hashes):
-        keys, owners = [], []
-        for chunk, each, count in zip(chunks, hashes, counts, strict=True):
-            places = np.flatnonzero(_among(each, part))
-            if len(places):
-                every = np.concatenate([read(place).descriptors for place in chunk])
-                whose = np.repeat(np.array(chunk), count)[places]
-                once = _once(_keys([every[places]], chosen), whose)
-                keys.append(once[0])
-                owners.append(once[1])
-        yield np.concatenate(keys), np.concatenate(owners)
-
-
-def _parts(
-    shared: NDArray[np.uint32], hashes: Iterable[NDArray[np.uint32]]
-) -> Sequence[NDArray[np.uint32]]:
-    """Divide sorted values into parts of about `ROWS` occurrences."""
-    times = np.zeros(len(shared), np.int64)
-    for each in hashes:
-        common = each[_among(each, shared)]
-        times += np.bincount(np.searchsorted(shared, common), minlength=len(shared))
-    part = (np.cumsum(times) - times) // ROWS
-    return np.split(shared, np.flatnonzero(np.diff(part)) + 1) if len(shared) else ()
+        made.append(_keys(features, chosen))
+        whose.append(np.repeat(np.array(chunk, np.int32), [*map(len, features)]))
+    for part in range(PARTS):
+        inside = [np.flatnonzero(each % PARTS == part) for each in made]
+        keys, owners = (
+            np.concatenate([each[places] for each, places in zip(arrays, inside, strict=True)])
+            for arrays in (made, whose)
+        )
+        ordered = np.sort(keys)
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if len(repeated):
+            near = np.searchsorted(repeated, keys).clip(max=len(repeated) - 1)
+            again = repeated[near] == keys
+            yield keys[again], owners[again].astype(np.int64)
 
 
 def _keys(features: Sequence[NDArray[np.uint8]], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -262,31 +239,6 @@ def _keys(features: Sequence[NDArray[np.uint8]], chosen: NDArray[np.int64]) -> N
     for place, bit in enumerate(chosen.tolist()):
         packed[place >> 3] |= ((columns[bit >> 3] >> (bit & 7)) & 1) << (place & 7)
     return np.ascontiguousarray(packed.T).view(np.int64).ravel()
-
-
-def _hashed(keys: NDArray[np.int64]) -> NDArray[np.uint32]:
-    # Multiplication by the golden ratio spreads all bits into the upper half (Knuth, TAOCP 6.4).
-    spread = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    hashed: NDArray[np.uint32] = (spread >> np.uint64(32)).astype(np.uint32)
-    return hashed
-
-
-def _repeated(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the values that occur more than once, sorted."""
-    values.sort()
-    return np.unique(values[1:][values[1:] == values[:-1]])
-
-
-def _among(values: NDArray[np.uint32], few: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Tell which values are among a few sorted ones."""
-    # The upper bits alone exclude most values, with a table that stays in the cache.
-    known = np.zeros(1 << 22, bool)
-    known[few >> 10] = True
-    among: NDArray[np.bool_] = known[values >> 10]
-    places = np.flatnonzero(among)
-    near = np.searchsorted(few, values[places]).clip(max=max(0, len(few) - 1))
-    among[places] = few[near] == values[places] if len(few) else False
-    return among
 
 
 def key_bits(pictures: int) -> int:

@@ -35,17 +35,27 @@ HEADER = struct.Struct("<BBHII")
 VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The fingerprint of one picture, decoded."""
+    """The fingerprint of one picture; its arrays are views of the bytes that were read."""
 
     width: int  # width and height: Size of the source, pixels
     height: int
-    points: NDArray[np.float32]  # float32: x and y in the reduced picture
-    descriptors: NDArray[np.uint8]  # uint8: 256 bits each
-    # float32 with mean 0 and deviation 1; None where nothing can be seen in it
-    thumbnail: NDArray[np.float32] | None
-    phash: int  # 64 bits; 0 where there is no thumbnail
+    places: NDArray[np.uint16]  # x and y of each feature, of 65535 parts of the picture's sides
+    descriptors: NDArray[np.uint8]  # 256 bits of each feature
+    levels: NDArray[np.int8] | None  # Thumbnail; None where nothing can be seen in it
+    phash: int | None  # 64 bits; None where there is no thumbnail
+
+    @property
+    def points(self) -> NDArray[np.float32]:
+        """Places of the features in the reduced picture."""
+        size = np.array([self.width, self.height]) * self.reduction
+        return (self.places / np.float32(65535) * size.astype(np.float32)).astype(np.float32)
+
+    @property
+    def thumbnail(self) -> NDArray[np.float32] | None:
+        """The thumbnail with mean 0 and deviation 1."""
+        return None if self.levels is None else _standardised(self.levels.astype(np.float32))
 
     @property
     def reduction(self) -> float:
@@ -89,29 +99,14 @@ def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SearchFeatures:
-    """The part of a fingerprint that is used to find candidates."""
-
-    descriptors: NDArray[np.uint8]  # See `Fingerprint`; a view of the fingerprint's bytes
-    phash: int | None  # 64 bits; None where there is no thumbnail
-
-
-def sketch(content: bytes) -> SearchFeatures:
-    """Read a part of what `fingerprint` wrote; see `parse`."""
-    _, _, has_thumbnail, count, phash = _read_header(content)
-    start = HEADER.size + 8 + (THUMBNAIL**2 if has_thumbnail else 0) + 4 * count
-    descriptors = np.frombuffer(content, np.uint8, count * DESCRIPTOR, start)
-    return SearchFeatures(descriptors.reshape(count, DESCRIPTOR), phash if has_thumbnail else None)
-
-
-def _read_header(content: bytes) -> tuple[int, int, bool, int, int]:
-    """Return width, height, whether there is a thumbnail, number of features, and hash."""
+def parse(content: bytes) -> Fingerprint:
+    """Read what `fingerprint` wrote."""
     try:
         version, has_thumbnail, count, width, height = HEADER.unpack_from(content)
         (phash,) = struct.unpack_from("<Q", content, HEADER.size)
         side = THUMBNAIL**2 if has_thumbnail else 0
-        expected = HEADER.size + 8 + side + count * (4 + DESCRIPTOR)
+        start = HEADER.size + 8
+        expected = start + side + count * (4 + DESCRIPTOR)
         known = version == VERSION and width > 0 and height > 0
     except struct.error:
         known, expected = False, -1
@@ -120,25 +115,16 @@ def _read_header(content: bytes) -> tuple[int, int, bool, int, int]:
             f"A fingerprint of a picture is damaged. Received: {len(content)} bytes. Delete the "
             "folder _likeness of the data set; the next update makes it anew."
         )
-    return width, height, bool(has_thumbnail), count, phash
-
-
-def parse(content: bytes) -> Fingerprint:
-    """Read what `fingerprint` wrote."""
-    width, height, has_thumbnail, count, phash = _read_header(content)
-    side, start = THUMBNAIL**2, HEADER.size + 8
-    thumbnail = None
-    if has_thumbnail:
-        levels = np.frombuffer(content, np.int8, side, start).astype(np.float32)
-        thumbnail = _standardised(levels.reshape(THUMBNAIL, THUMBNAIL))
-        start += side
-    factor = reduction(width, height)
-    scaled = np.frombuffer(content, "<u2", count * 2, start).reshape(count, 2)
-    size = np.array([width * factor, height * factor], np.float32)
-    points = (scaled / np.float32(65535) * size).astype(np.float32)
-    descriptors = np.frombuffer(content, np.uint8, count * DESCRIPTOR, start + 4 * count)
+    at = start + side
+    bits = np.frombuffer(content, np.uint8, count * DESCRIPTOR, at + 4 * count)
     return Fingerprint(
-        width, height, points, descriptors.reshape(count, DESCRIPTOR), thumbnail, phash
+        *(width, height),
+        places=np.frombuffer(content, "<u2", count * 2, at).reshape(count, 2),
+        descriptors=bits.reshape(count, DESCRIPTOR),
+        levels=np.frombuffer(content, np.int8, side, start).reshape(-1, THUMBNAIL)
+        if side
+        else None,
+        phash=phash if side else None,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.splits.candidate_search import HASH_BITS, LINKS, find_candidates
-from data_prep.splits.fingerprint import Fingerprint, parse, sketch
+from data_prep.splits.fingerprint import Fingerprint, parse
 from distkeras_grid.dataset.manifest import DuplicatePair
 from distkeras_grid.disjoint_set import DisjointSet
 
@@ -69,15 +69,15 @@ def find_near_duplicates(
     links = _PairSet(len(named))
     places = {name: place for place, (name, _) in enumerate(named)}
 
-    def content(place: int) -> bytes:
-        return fingerprints[named[place][1]]
+    def read(place: int) -> Fingerprint:
+        return parse(fingerprints[named[place][1]])
 
     for one, other in known:
         if one in places and other in places:
             links.add(places[one], places[other])
     pairs, cut_short = [], set[int]()
     in_vain = np.zeros(len(named), np.int64)
-    candidates = find_candidates(lambda place: sketch(content(place)), wanted)
+    candidates = find_candidates(read, wanted)
     for i, j, share in candidates:
         if not links.need(i, j):
             continue
@@ -85,7 +85,7 @@ def find_near_duplicates(
         if in_vain[seeking].min() >= MOST_IN_VAIN:
             cut_short.update(seeking)
             continue
-        why = compare(parse(content(i)), parse(content(j)), share)
+        why = compare(read(i), read(j), share)
         if why is None:
             in_vain[[i, j]] += 1
         else:
@@ -136,7 +136,7 @@ def compare(one: Fingerprint, other: Fingerprint, share: float = 0.0) -> str | N
 
 
 def _same_field(one: Fingerprint, other: Fingerprint, share: float) -> str | None:
-    fewest = min(len(one.points), len(other.points))
+    fewest = min(len(one.descriptors), len(other.descriptors))
     least = max(LEAST_FEATURES, share * fewest)
     if fewest < LEAST_FEATURES:
         return None
@@ -174,11 +174,12 @@ def _span(points: NDArray[np.float32], picture: Fingerprint) -> float:
 
 
 def _same_thumbnail(one: Fingerprint, other: Fingerprint) -> str | None:
-    if one.thumbnail is None or other.thumbnail is None:
+    here, there = one.thumbnail, other.thumbnail
+    if here is None or there is None:
         return None
-    if (one.phash ^ other.phash).bit_count() > HASH_BITS:
+    if ((one.phash or 0) ^ (other.phash or 0)).bit_count() > HASH_BITS:
         return None
-    correlation = float((one.thumbnail * other.thumbnail).mean())
+    correlation = float((here * there).mean())
     if correlation < LEAST_CORRELATION:
         return None
     return f"the thumbnails are alike (correlation {correlation:.3f})"
