@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from data_prep.images.plane_selection import Pixels
 from data_prep.images.reader_base import PlaneInfo, library, local_path, places_of
+from data_prep.images.tiff_metadata import micrometres, pixel_size
 from data_prep.images.tiff_planes import PlaneWindow
 from distkeras_grid.errors import ImageError
 
@@ -110,12 +111,8 @@ def _listed(entry: Any) -> list[Any]:
 
 
 def _pixel_size(metadata: Mapping[str, Any]) -> tuple[float, float] | None:
-    metres: dict[str, float] = {}
+    sides = {"X": 0.0, "Y": 0.0}
     for each in _listed(_below(metadata, "Scaling", "Items").get("Distance")):
         entry = _below(each)
-        try:
-            metres[str(entry.get("@Id"))] = float(str(entry.get("Value")))
-        except ValueError:
-            continue
-    sides = [metres.get(axis, 0.0) * 1e6 for axis in "XY"]
-    return (sides[0], sides[1]) if all(0 < side < float("inf") for side in sides) else None
+        sides[str(entry.get("@Id"))] = micrometres(entry.get("Value"), "m")
+    return pixel_size(sides["X"], sides["Y"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.images.plane_selection import Pixels
 from data_prep.images.reader_base import PlaneInfo, library, local_path
-from data_prep.images.tiff_metadata import MICROMETRES
+from data_prep.images.tiff_metadata import micrometres, pixel_size
 from data_prep.images.tiff_planes import PlaneWindow
 from distkeras_grid.errors import ImageError
 
@@ -111,8 +111,5 @@ def _described(signal: dict[str, Any], name: str) -> _DmImage:
 
 def _pixel_size(axes: dict[str, dict[str, Any]]) -> tuple[float, float] | None:
     """Return the size of a pixel; a diffraction pattern, in 1/nm, has none."""
-    sides = []
-    for name in "xy":
-        unit = MICROMETRES.get(str(axes[name]["units"]).strip().lower(), 0.0)
-        sides.append(float(axes[name]["scale"]) * unit)
-    return (sides[0], sides[1]) if all(0 < side < float("inf") for side in sides) else None
+    width, height = (micrometres(axes[name]["scale"], str(axes[name]["units"])) for name in "xy")
+    return pixel_size(width, height)

@@ -11,6 +11,7 @@ import numpy as np
 
 from data_prep.images.plane_selection import Pixels
 from data_prep.images.reader_base import PlaneInfo, library, local_path
+from data_prep.images.tiff_metadata import pixel_size
 from data_prep.images.tiff_planes import PlaneWindow
 from distkeras_grid.errors import ImageError
 
@@ -64,7 +65,7 @@ class Nd2File:
             names if len(names) == self._channels and all(names) else (),
             is_colour,
             attributes.bitsPerComponentSignificant,
-            (size.x, size.y) if calibrated and size.x > 0 and size.y > 0 else None,
+            pixel_size(size.x, size.y) if calibrated else None,
         )
 
     def form(self, page: int) -> PlaneInfo:  # noqa: ARG002

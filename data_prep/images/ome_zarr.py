@@ -14,7 +14,7 @@ import numpy as np
 from data_prep.images.multifile_images import Folder
 from data_prep.images.plane_selection import Pixels
 from data_prep.images.reader_base import PlaneInfo, library, local_path
-from data_prep.images.tiff_metadata import MICROMETRES
+from data_prep.images.tiff_metadata import micrometres, pixel_size
 from data_prep.images.tiff_planes import PlaneWindow
 from distkeras_grid.errors import ImageError
 
@@ -165,12 +165,10 @@ class _Image:
             *described.coordinateTransformations,
         )
         scales = [each.scale for each in transformations if each.scale]
-        sides = []
-        for name in "xy":
+        sides = [0.0, 0.0]
+        for place, name in enumerate("xy"):
             at = self._axes.index(name)
-            unit = MICROMETRES.get(UNITS.get(described.axes[at].unit or "", ""))
-            if unit is None or not scales or any(len(each) <= at for each in scales):
-                return None
-            sides.append(math.prod(each[at] for each in scales) * unit)
-        is_known = all(0 < side < float("inf") for side in sides)
-        return (sides[0], sides[1]) if is_known else None
+            unit = UNITS.get(described.axes[at].unit or "", "")
+            if scales and all(len(each) > at for each in scales):
+                sides[place] = micrometres(math.prod(each[at] for each in scales), unit)
+        return pixel_size(*sides)

@@ -82,14 +82,16 @@ class Ome:
         pixels = elements[number]
         names = tuple(each.get("Name", "") for each in pixels.findall("{*}Channel"))
         bits = pixels.get("SignificantBits", "")
-        sides = [
-            _micrometres(
+        width, height = (
+            micrometres(
                 pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit", "µm")
             )
             for axis in "XY"
-        ]
+        )
         return cls(
-            names if all(names) else (), int(bits) if bits.isdecimal() else None, _size(sides)
+            names if all(names) else (),
+            int(bits) if bits.isdecimal() else None,
+            pixel_size(width, height),
         )
 
 
@@ -122,12 +124,12 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
         return ome.pixel_size
     if page.is_fei:
         scan = (tiff.fei_metadata or {}).get("Scan", {})
-        sides = [_micrometres(scan.get(f"Pixel{name}"), "m") for name in ("Width", "Height")]
-        if (size := _size(sides)) is not None:
+        width, height = (micrometres(scan.get(f"Pixel{name}"), "m") for name in ("Width", "Height"))
+        if (size := pixel_size(width, height)) is not None:
             return size
     if page.is_svs and (match := APERIO_SIZE.search(page.description)):
-        side = _micrometres(match["size"], "um")
-        return _size([side, side])
+        side = micrometres(match["size"], "um")
+        return pixel_size(side, side)
     if page.is_sem:
         return _zeiss(tiff.sem_metadata or {}, int(page.imagewidth))
     if tiff.is_imagej:
@@ -149,18 +151,16 @@ def _zeiss(metadata: Mapping[str, Any], width: int) -> Size | None:
     for name, factor in lengths:
         entry = metadata.get(name)
         if isinstance(entry, tuple) and len(entry) == 3:
-            side = _micrometres(entry[1], str(entry[2]))
-            if side is not None:
-                return _size([side * factor, side * factor])
+            side = micrometres(entry[1], str(entry[2])) * factor
+            if (size := pixel_size(side, side)) is not None:
+                return size
     return None
 
 
 def _per_unit(page: tifffile.TiffPage, unit: str) -> Size | None:
-    sides = []
-    for name in ("XResolution", "YResolution"):
-        density = _density(page, name)
-        sides.append(_micrometres(1 / density, unit) if density else None)
-    return _size(sides)
+    densities = [_density(page, name) for name in ("XResolution", "YResolution")]
+    width, height = (micrometres(1 / each, unit) if each else 0.0 for each in densities)
+    return pixel_size(width, height)
 
 
 def _density(page: tifffile.TiffPage, name: str) -> float:
@@ -177,14 +177,15 @@ def _is_for_print(page: tifffile.TiffPage, unit: str) -> bool:
     return any(abs(per_inch - each) < 0.6 for each in PRINT_RESOLUTIONS)
 
 
-def _micrometres(value: object, unit: str) -> float | None:
+def micrometres(value: object, unit: str) -> float:
+    """Return a length in micrometres, 0 if the number or the unit is none that is known."""
     try:
-        length = float(str(value)) * MICROMETRES[unit.strip().lower()]
+        return float(str(value)) * MICROMETRES[unit.strip().lower()]
     except (ValueError, KeyError):
-        return None
-    return length if 0 < length < float("inf") else None
+        return 0.0
 
 
-def _size(sides: list[float | None]) -> Size | None:
-    width, height = sides
-    return None if width is None or height is None else (width, height)
+def pixel_size(width: float, height: float) -> Size | None:
+    """Return the size of a pixel [micrometres], None unless both sides are lengths."""
+    known = all(0 < side < math.inf for side in (width, height))
+    return (width, height) if known else None

@@ -156,11 +156,6 @@ def test_planes_whole_and_by_region(stack, choice, expected):
         raster.close()
 
 
-def test_files_that_are_on_no_local_disk_are_copied(stack):
-    picture = read_image(stack.read_bytes(), "x", PlaneSelector(0, "GFP", "1"))
-    np.testing.assert_array_equal(picture.pixels[:, :, 0], STACK[0, 1, 1])
-
-
 def leave_free(monkeypatch, free):
     monkeypatch.setattr(multifile_images.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
 
