@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -338,14 +338,3 @@ def _connection(scheme: str, authority: str) -> WebHdfsConnection:
     """Return the connection of this process to a file system."""
     # Spark has just read the images, so HDFS is there, even if it does not answer now.
     return WebHdfsConnection(find_address(parse_path(f"{scheme}://{authority}/")), patient=True)
-
-
-def json_of(values: Mapping[str, Any]) -> bytes:
-    """Return a `TilePlace` as a row holds it.
-
-    Examples
-    --------
-    >>> json_of({"uri": "/raw/a.png", "angle": 5.0, "x": 0, "y": 128})
-    b'{"uri":"/raw/a.png","angle":5.0,"x":0,"y":128}'
-    """
-    return msgspec.json.encode(dict(values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,28 +51,13 @@ IMAGES = (
     ("label_name", "string"),
     ("split", "string"),
 )
-# Settings that change an index. One that changes pixels belongs to the recipe of `cut`, too.
-OPTIONS = (
-    "labels",
-    "group",
-    "split",
-    "seed",
-    "allow_empty",
-    "near_duplicates",
-    "channels",
-    "on_error",
-    "glob",
-    "page",
-    "channel",
-    "z",
-    "bits",
-    "normalise",
-    "zones",
-    "bottom_strip",
-    "pixel_size",
-    "source_pixel_size",
-    "max_pixels",
+# Settings of what is written, and of updates; `keep` measures the pixels of each tile, and an index
+# has none. One of the others that changes pixels belongs to the recipe of `cut`, too.
+OTHERS = (
+    *("input", "output", "spec", "encoding", "quality", "overwrite", "update", "prune"),
+    *("new_classes", "keep_versions", "report_images", "keep"),
 )
+OPTIONS = tuple(each.name for each in fields(TilingSettings) if each.name not in OTHERS)
 # Further columns where values are normalised.
 RANGES = (("range_low", "double"), ("range_high", "double"))
 # Further column where stains are normalised.

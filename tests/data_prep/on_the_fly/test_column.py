@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import cv2
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,7 +22,6 @@ from data_prep.on_the_fly.column import (
     CACHE_BYTES,
     Recipe,
     cut_tiles_of,
-    json_of,
     open_content,
     tile_field,
 )
@@ -72,7 +72,7 @@ def cut_tile(image, spec, angle, x, y):
 
 
 def contents_of(places):
-    return [memoryview(json_of(place)) for place in places]
+    return [memoryview(msgspec.json.encode(place)) for place in places]
 
 
 def places_of(images, spec=SPEC):
@@ -359,7 +359,7 @@ def batch_of(places, numbers):
         {
             "row": pa.array(numbers),
             "hash": pa.array(numbers),
-            "features_0": pa.array([json_of(places[n]) for n in numbers], pa.binary()),
+            "features_0": pa.array([msgspec.json.encode(places[n]) for n in numbers], pa.binary()),
             "label_0": pa.array(numbers),
         }
     )
@@ -404,7 +404,7 @@ def test_a_spool_reads_each_image_once_however_the_rows_came(images, tmp_path, m
 
 def test_a_column_is_cut_where_it_is_read(images):
     places, field = places_of(images)[:9], tile_field(SPEC)
-    column = pa.array([json_of(place) for place in places], pa.binary())
+    column = pa.array([msgspec.json.encode(place) for place in places], pa.binary())
     np.testing.assert_array_equal(
         features_from_arrow(column, field), cut_tiles_of(contents_of(places), field)
     )
