@@ -29,7 +29,7 @@ EXAMPLES_HEAD = """
 ## Official examples
 
 These examples of keras.io, written anew and small, train, are saved and loaded, and predict on two
-workers as they are printed, but for a DataFrame, a `Field` and `custom_objects`
+workers as they are printed, but for a DataFrame and `custom_objects`
 (`tests/contracts/test_keras_examples.py`). Layers, losses and columns of most others are above.
 
 """

@@ -2,7 +2,7 @@
 """Official Keras examples whose form no case of `like_fit` has, written anew and small.
 
 Layers, losses and steps are as there, names those of the pages on keras.io. Rows are synthetic.
-Besides a DataFrame, a `Field` and ``custom_objects`` nothing is added for a trainer.
+Besides a DataFrame and ``custom_objects`` nothing is added for a trainer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from keras import layers, ops
 ROWS = 96
 random = np.random.default_rng(3)
 
-IMAGES = random.integers(0, 256, (ROWS, 28, 28, 1)).astype("uint8")
-DIGITS = random.integers(0, 10, ROWS)
 NUMBERS = random.random((ROWS, 8)).astype("float32")
 TARGET = NUMBERS.sum(axis=1)
-TEXTS = random.integers(0, 50, (ROWS, 12))
 SENTIMENT = random.integers(0, 2, ROWS)
 
 
@@ -58,18 +55,6 @@ def example(name: str) -> Callable[[Callable[[], Example]], Callable[[], Example
         return build
 
     return add
-
-
-def image_field(name: str, shape: tuple[int, ...] = (28, 28, 1)) -> Any:
-    """Return the `Field` of a column of bytes."""
-    from distkeras_grid import Field
-
-    return Field(name, shape=shape, dtype="uint8", scale=1 / 255)
-
-
-def as_bytes(images: np.ndarray) -> list[bytes]:
-    """Return the bytes of each image."""
-    return [each.tobytes() for each in images]
 
 
 def through(kind: type[keras.Model], **compiled: Any) -> keras.Model:
@@ -254,65 +239,3 @@ def supervised_contrastive() -> Example:
     model.compile(optimizer=keras.optimizers.Adam(0.001), loss=SupervisedContrastiveLoss(0.05))
     trainer = {"custom_objects": {"SupervisedContrastiveLoss": SupervisedContrastiveLoss}}
     return Example(model, {"features": NUMBERS, "label": SENTIMENT}, trainer)
-
-
-@example("guides/functional_api, ticket routing")
-def ticket_routing() -> Example:
-    title = keras.Input(shape=(None,), name="title")
-    body = keras.Input(shape=(None,), name="body")
-    tags = keras.Input(shape=(8,), name="tags")
-    x = layers.concatenate(
-        [
-            layers.LSTM(8)(layers.Embedding(50, 8)(title)),
-            layers.LSTM(4)(layers.Embedding(50, 8)(body)),
-            tags,
-        ]
-    )
-    model = keras.Model(
-        inputs=[title, body, tags],
-        outputs={
-            "priority": layers.Dense(1, name="priority")(x),
-            "department": layers.Dense(4, name="department")(x),
-        },
-    )
-    model.compile(
-        optimizer=keras.optimizers.RMSprop(1e-3),
-        loss={
-            "priority": keras.losses.BinaryCrossentropy(from_logits=True),
-            "department": keras.losses.CategoricalCrossentropy(from_logits=True),
-        },
-        loss_weights={"priority": 1.0, "department": 0.2},
-    )
-    columns = {
-        "title": TEXTS[:, :4].astype("float32"),
-        "body": TEXTS.astype("float32"),
-        "tags": NUMBERS,
-        "priority": NUMBERS[:, 0],
-        "department": np.eye(4, dtype="float32")[TEXTS[:, 0] % 4],
-    }
-    trainer = {
-        "features_col": {name: name for name in ("title", "body", "tags")},
-        "label_col": {"priority": "priority", "department": "department"},
-    }
-    return Example(model, columns, trainer)
-
-
-@example("guides/mixed_precision")
-def mixed_precision() -> Example:
-    keras.mixed_precision.set_dtype_policy("mixed_float16")
-    try:
-        inputs = keras.Input(shape=(784,), name="digits")
-        x = layers.Dense(16, activation="relu", name="dense_1")(inputs)
-        x = layers.Dense(16, activation="relu", name="dense_2")(x)
-        x = layers.Dense(10, name="dense_logits")(x)
-        outputs = layers.Activation("softmax", dtype="float32", name="predictions")(x)
-        model = keras.Model(inputs=inputs, outputs=outputs)
-        model.compile(
-            loss="sparse_categorical_crossentropy",
-            optimizer=keras.optimizers.RMSprop(),
-            metrics=["accuracy"],
-        )
-    finally:
-        keras.mixed_precision.set_dtype_policy("float32")
-    columns = {"image": as_bytes(IMAGES), "label": DIGITS}
-    return Example(model, columns, {"features_col": image_field("image", (784,))})

@@ -149,24 +149,6 @@ def test_commits_of_whatever_is_adam_are_scaled(optimizer, scale):
     assert rule_for(build("DOWNPOUR", net), WORKERS, net).parameters() == {"commit_scale": scale}
 
 
-# Of each argument a value of its own kind, and an object that is nobody else's.
-GIVEN = {
-    **{name: np.int32(1) for name in ("num_workers", "num_servers", "batch_size", "num_epoch")},
-    **{"master_port": np.int32(1)},
-    **{name: np.float64(7.25) for name in ("start_timeout", "round_timeout")},
-    **{"worker_optimizer": "".join(["a", "dam"]), "loss": ["mse"], "metrics": ["mae"]},
-    **{"loss_weights": [1.0], "features_col": ["features"], "label_col": ["label"]},
-    **{"communication_window": np.int64(3), "learning_rate": np.float32(0.5)},
-    **{"custom_objects": {"mine": object()}, "master_host": "".join(["loc", "alhost"])},
-    **{"compression": "".join(["d", "gc"]), "optimizer_state": "".join(["res", "et"])},
-    **{"quorum": np.float64(0.75)},
-    **{"momentum": np.float64(0.25), "gamma": np.float64(0.125), "alpha": np.float64(0.0625)},
-    **{"commit_scale": np.float64(0.5), "kappa": np.float64(1.5), "largest_scale": 3.5},
-    **{"data": "".join(["partiti", "on"]), "initial": "".join(["giv", "en"])},
-    **{"combine": "".join(["vo", "te"])},
-}
-
-
 @pytest.mark.parametrize("name", TRAINERS)
 def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, model):
     """Others refuse them, and so do arguments that look at whole commits, or save a server."""
@@ -187,26 +169,6 @@ def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, mod
 def test_validate_is_outliers_or_a_function(given, model):
     with pytest.raises(ConfigurationError, match="validate is Outliers"):
         build("DOWNPOUR", model, validate=given)
-
-
-@pytest.mark.parametrize("name", TRAINERS)
-def test_a_trainer_keeps_the_very_objects_that_it_was_given(name, model):
-    """As scikit-learn asks of estimators: the constructor checks, and stores what came."""
-    parameters = inspect.signature(getattr(distkeras_grid, name)).parameters
-    given = {each: GIVEN[each] for each in parameters if each in GIVEN}
-    trainer = build(name, model, **given)
-    for each, value in given.items():
-        assert getattr(trainer, each) is value, each
-    assert trainer.get_params().keys() == parameters.keys()
-
-
-@pytest.mark.parametrize("name", TRAINERS)
-def test_arguments_that_are_not_given_are_kept_as_their_defaults(name, model):
-    parameters = inspect.signature(getattr(distkeras_grid, name)).parameters
-    trainer = build(name, model)
-    for each, parameter in parameters.items():
-        if parameter.default is not inspect.Parameter.empty:
-            assert getattr(trainer, each) is parameter.default, each
 
 
 @pytest.mark.parametrize("name", TRAINERS)
