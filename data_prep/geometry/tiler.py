@@ -260,7 +260,8 @@ def _tiles_of_strip(
         pixels_of_row = _read_row(pixels, frame, left, y, right - left, side)
         for x, _, src_cx, src_cy, base_x, base_y, part in of_row:
             cut = pixels_of_row[:, x - left : x - left + side].copy()
-            quality = qualities and qualities.of(cut, (base_x, base_y, frame.turns))
+            place = base_x, base_y, frame.turns
+            quality = None if qualities is None else qualities.of(cut, place)
             yield Tile(cut, frame.angle, x, y, src_cx, src_cy, part, quality=quality)
 
 

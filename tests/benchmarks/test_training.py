@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import TrainingError
 from tests.benchmarks.fitting import compile_ahead, timed_fit
 from tests.benchmarks.nets import NETS
 from tests.benchmarks.processes import Side
@@ -19,20 +18,9 @@ def test_calls_are_answered_in_another_process_with_its_own_environment():
         side.ask("upper")
         assert side.answer(30) == "THERE"
         side.ask("index", "x")
-        with pytest.raises(TrainingError, match="failed with ValueError"):
+        with pytest.raises(ValueError, match="substring"):
             side.answer(30)
     assert "DKG_TEST" not in os.environ
-
-
-def test_a_process_that_dies_or_does_not_answer_is_an_error():
-    with (
-        pytest.raises(TrainingError, match="died with exit code 7"),
-        Side(partial(os._exit, 7), {}),
-    ):
-        pass
-    with Side(dict, {}) as side, pytest.raises(TrainingError, match="not answered for 0 s"):
-        side.answer(0.2)
-    assert not side._process.is_alive()
 
 
 @pytest.mark.tensorflow
