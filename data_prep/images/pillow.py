@@ -1,18 +1,18 @@
-"""PNG, JPEG and BMP files, by Pillow; PNG of 16 bits, which Pillow would reduce to 8, by OpenCV."""
+"""PNG, JPEG and BMP files, by Pillow; PNG of 16 bits, which Pillow reduces to 8, by imagecodecs."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import BinaryIO
 
-import cv2
+import imagecodecs
 import numpy as np
 from PIL import Image, ImageOps, PngImagePlugin
 
 from data_prep.images import jpeg
 from data_prep.images.plane_selection import Pixels, without_alpha
 from data_prep.images.reader_base import PlaneInfo
-from data_prep.images.tiff_planes import PlaneWindow
+from data_prep.images.tiff_planes import UPRIGHT, PlaneWindow
 from distkeras_grid.errors import ImageError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
@@ -32,7 +32,7 @@ class PillowFile:
         self._resources = ExitStack()
         self._image = image = self._resources.enter_context(Image.open(stream, formats=FORMATS))
         self.pages: int = getattr(image, "n_frames", 1)
-        # OpenCV knows no pages.
+        # imagecodecs knows no pages.
         self._is_deep = image.format == "PNG" and _bits_of_png(stream) == 16
         if self._is_deep and self.pages > 1:
             raise ImageError(
@@ -85,32 +85,9 @@ def _bits_of_png(stream: BinaryIO) -> int:
 
 
 def _decode_deep_png(image: Image.Image, stream: BinaryIO, name: str) -> Pixels:
-    if image.getexif().get(ORIENTATION, 1) != 1:
-        raise ImageError(
-            f"{name} is a 16-bit PNG with an orientation, which cannot be applied. Save it upright."
-        )
     stream.seek(0)
-    content = np.frombuffer(stream.read(), np.uint8)
-    pixels: Pixels | None = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)
-    if pixels is None or pixels.dtype != np.uint16:
-        raise ImageError(f"{name} cannot be decoded as a 16-bit PNG. Save it again.")
-    if pixels.ndim == 3:
-        # OpenCV returns blue first, and turns a transparent colour into an alpha channel.
-        order = [2, 1, 0, 3][: pixels.shape[2]]
-        pixels = pixels[:, :, order]
-    if pixels.ndim == 3 and pixels.shape[2] == 4:
-        return without_alpha(pixels, name)
-    if "transparency" in image.info:
-        _check_no_pixel_is(pixels, image.info["transparency"], name)
-    return pixels
-
-
-def _check_no_pixel_is(pixels: Pixels, transparent: object, name: str) -> None:
-    """Refuse an image in which the colour that means "transparent" is used."""
-    same = pixels == np.array(transparent, dtype=np.uint16)
-    used = same.all(axis=2) if same.ndim == 3 else same
-    if used.any():
-        raise ImageError(
-            f"{name} has transparent pixels. Received: {int(used.sum()):,} of the transparent "
-            "colour. Save it without transparency, on the background that it should have."
-        )
+    pixels: Pixels = imagecodecs.png_decode(stream.read())
+    # A transparent colour becomes an alpha channel, too.
+    if pixels.ndim == 3 and pixels.shape[2] in (2, 4):
+        pixels = without_alpha(pixels, name)
+    return UPRIGHT.get(image.getexif().get(ORIENTATION, 1), UPRIGHT[1])(pixels)

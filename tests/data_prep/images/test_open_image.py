@@ -171,11 +171,12 @@ def found_shape(pixels):
     return (*pixels.shape[:2], 1 if pixels.ndim == 2 else 3)
 
 
-def test_orientation_is_applied():
+@pytest.mark.parametrize("pixels", [GRAY, DEEP])
+def test_orientation_of_a_png_is_applied(pixels):
     exif = Image.Exif()
     exif[274] = 6  # turn clockwise to see it upright
-    found = decode_image(encode(GRAY, exif=exif), "x")
-    np.testing.assert_array_equal(found[..., 0], np.rot90(GRAY, -1))
+    found = decode_image(encode(pixels, exif=exif), "x")
+    np.testing.assert_array_equal(found[..., 0], np.rot90(pixels, -1))
 
 
 def test_palette_and_bilevel():
