@@ -8,7 +8,7 @@ from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
 from data_prep.dataset.update import plan_tiles, update_tiles
 from data_prep.geometry.filters import MEASURED
-from data_prep.geometry.grid import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
+from data_prep.geometry.grid import EDGES, INTERPOLATIONS, MODES, TileSpec
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.spark.driver import tiles_kind
 from distkeras_grid.cli import preflight
@@ -127,7 +127,7 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--mode",
-        choices=(*MODES, *ALIASES),
+        choices=MODES,
         default="inside",
         help="inside: every tile that fits in the rotated image; inscribed: fewer tiles, from an "
         "inscribed rectangle no larger than the image (inside)",

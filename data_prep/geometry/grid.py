@@ -24,8 +24,6 @@ from data_prep.geometry.polygons import intersects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 MODES = ("inside", "inscribed")
-# The older name of "inscribed".
-ALIASES = {"paper": "inscribed"}
 EDGES = ("drop", "shift", "pad")
 INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos4")
 # Angles that differ by less are the same: this moves no pixel of the largest image by 1/1000 of a
@@ -54,8 +52,7 @@ class TileSpec:
         ``inside``: a grid centred in the frame, with every tile wholly inside the source.
         ``inscribed``: tiles from the top left corner of an inscribed rectangle that is no larger
         than the source. It gives fewer tiles (6,780 instead of 11,864 for 2272x1704). Rounding can
-        put the pixel at a corner just outside, where the source is mirrored at its edge. ``paper``
-        is an older name of ``inscribed``.
+        put the pixel at a corner just outside, where the source is mirrored at its edge.
     interpolation : {"nearest", "linear", "cubic", "lanczos4"}, default "cubic"
         At oblique angles linear loses 45 % of the finest texture, at quarter turns none: a
         classifier can see the difference. Cubic keeps 95 %.
@@ -101,7 +98,6 @@ class TileSpec:
                 f"{self.tile}."
             )
         object.__setattr__(self, "angles", _sorted_angles(self.angles))
-        object.__setattr__(self, "mode", ALIASES.get(self.mode, self.mode))
         if self.mode not in MODES:
             raise ConfigurationError(
                 f"mode must be one of {', '.join(MODES)}. Received: {self.mode!r}."

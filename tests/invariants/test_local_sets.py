@@ -163,20 +163,6 @@ def test_B5_sets_reach_what_the_formula_says():
     assert deviation < 0.01
 
 
-def test_B5_the_deviation_is_that_of_many_draws():
-    # Two draws of one of two tiles reach one tile or both, as often.
-    assert coverage_deviation(2, 1, 2) == 0.25
-    pool = TileIndex.of([40] * 10, range(10), [0] * 10, 1)
-    found = [
-        TileSampler(pool, pool.select(pool.tiles < 0), LocalSpec(local_train=40), seed, 1).coverage(
-            [(t, 0) for t in range(6)]
-        )
-        for seed in range(200)
-    ]
-    # Relative error of a deviation from 200 values: 5 %.
-    assert np.std(found, ddof=1) == pytest.approx(coverage_deviation(400, 40, 6), rel=0.2)
-
-
 @pytest.fixture(scope="module")
 def turned():
     """A catalogue of the turned tiles of 12 images, and the image and angle of each tile."""

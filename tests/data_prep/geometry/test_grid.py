@@ -22,7 +22,7 @@ UNROTATED = TileSpec(angles=[0])
 def test_counts_of_the_published_size():
     assert count_tiles(2272, 1704, UNROTATED) == 192
     assert count_tiles(2272, 1704, TileSpec()) == 11_864
-    assert count_tiles(2272, 1704, TileSpec(mode="paper")) == 6_780
+    assert count_tiles(2272, 1704, TileSpec(mode="inscribed")) == 6_780
     assert count_tiles(1920, 1080, TileSpec()) == 5_300
     assert count_tiles(2272, 1704, TileSpec.paper()) == 6_972
 
@@ -77,7 +77,8 @@ def test_small_images_have_tiles_at_every_angle_when_shifted():
 
 def test_paper_counts_by_angle():
     counts = [
-        count_tiles(2272, 1704, TileSpec(mode="paper", angles=[angle])) for angle in range(0, 91, 5)
+        count_tiles(2272, 1704, TileSpec(mode="inscribed", angles=[angle]))
+        for angle in range(0, 91, 5)
     ]
     assert counts == [
         *(192, 150, 117, 108, 88, 80, 72, 72, 64, 64),
@@ -173,7 +174,6 @@ def test_angles_are_sorted_once_each_in_one_turn():
 def test_json_round_trip():
     spec = TileSpec(128, 0.25, range(0, 90, 30), "inscribed", "lanczos4", include_original=True)
     assert TileSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-    assert TileSpec(mode="paper") == TileSpec(mode="inscribed")
     with pytest.raises(UnknownArgumentError, match="did you mean 'angles'"):
         TileSpec.from_json({"angle": [0]})
 

@@ -56,7 +56,7 @@ def test_quarter_turns_are_bit_exact(shape, angle):
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 30])
-@pytest.mark.parametrize("mode", ["inside", "paper"])
+@pytest.mark.parametrize("mode", ["inside", "inscribed"])
 def test_bands_equal_the_whole_canvas(cache_bytes, mode):
     image = smooth_image(437, 610, 3)
     angles = [base + 90 * turns for base in OBLIQUE for turns in range(4)]
@@ -98,7 +98,7 @@ def test_agrees_with_pillow(angle):
     [
         (401, 613, TileSpec(64, 0.75, range(0, 360, 7), "inside", "nearest"), 0),
         # Its rectangle is rounded to whole pixels: one pixel in a corner can be half outside.
-        (1704, 2272, TileSpec(mode="paper", interpolation="nearest"), 1),
+        (1704, 2272, TileSpec(mode="inscribed", interpolation="nearest"), 1),
     ],
 )
 @pytest.mark.full
