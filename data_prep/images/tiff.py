@@ -18,7 +18,7 @@ import tifffile
 
 from data_prep.images.plane_selection import Pixels, PlaneSelector
 from data_prep.images.reader_base import PlaneInfo
-from data_prep.images.tiff_metadata import Ome, planes_stated, tiff_pixel_size
+from data_prep.images.tiff_metadata import Ome, tiff_pixel_size
 from data_prep.images.tiff_planes import (
     CMYK,
     COLOUR,
@@ -38,8 +38,6 @@ from distkeras_grid.errors import ImageError
 
 # Axes as tifffile names them: I, Q and R stand for "some sequence" that the file does not name.
 UNNAMED = "IQR"
-# A damaged or hostile description can state any number of planes; tifffile allocates them all.
-MAX_PLANES = 1_000_000
 
 
 class TiffReader:
@@ -59,10 +57,6 @@ class TiffReader:
         with warnings_kept_away():
             self._tiff = open_tiff(stream, name)
             _check_chain(self._tiff, stream, name)
-            if (stated := planes_stated(self._tiff)) > MAX_PLANES:
-                raise ImageError(
-                    f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
-                )
             self._stacks = list(_stacks(self._tiff))
         if not self._stacks:
             raise ImageError(f"{name} holds no image. Remove it.")

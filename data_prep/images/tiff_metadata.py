@@ -95,16 +95,6 @@ class Ome:
         )
 
 
-def planes_stated(tiff: tifffile.TiffFile) -> int:
-    """Return the largest number of planes that the OME-XML of a file states; 0 if there is none."""
-    counts = [0]
-    for pixels in _ome_pixels(tiff):
-        counts.append(math.prod(int(pixels.get(f"Size{axis}", 1)) for axis in "CZT"))
-        for data in pixels.findall("{*}TiffData"):
-            counts += [int(data.get(name, 0)) for name in ("PlaneCount", "NumPlanes")]
-    return max(counts)
-
-
 def _ome_pixels(tiff: tifffile.TiffFile) -> list[ElementTree.Element]:
     """Return what the OME-XML says of each image; nothing if it is missing or damaged."""
     try:
