@@ -360,15 +360,6 @@ def test_weights_that_are_not_finite_are_not_handed_over():
 # -- misused -----------------------------------------------------------------------------------
 
 
-def test_what_was_asked_of_a_worker_is_forgotten_when_it_joins_again():
-    """The server asks anew, and refuses what it has not asked for."""
-    worker = core(MeanGradientRule())
-    worker.handle(started())
-    exchanged(worker, 3, wanted=True)
-    worker.handle(cores.RejectionAnswer(RefusedError("not kept")))
-    assert kinds(worker.handle(started(sequence=1, version=3))) == ["Compute"]
-
-
 @pytest.mark.parametrize(
     "event",
     [computed(), replied(1), Step(None), cores.HandedOver()],
