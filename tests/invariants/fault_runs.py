@@ -109,10 +109,10 @@ class Attempt:
         self.doing, self.done, self.inbox, self.waits = "", 0, [], False
         self.engine = learner_of(run.rule, run.kind)
         self.first = self.engine.state()
-        rng = np.random.default_rng(seat)
-        rows = rng.normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
-        self.rows = ArraySource([rows], [np.zeros(SEAT_ROWS)])
-        policy = policy_of(run.spec.schedule, SEAT_ROWS, seat)
+        rng, self.share = np.random.default_rng(seat), run.spec.rows // run.workers
+        rows = rng.normal(size=(self.share, SIZE)).astype(np.float32)
+        self.rows = ArraySource([rows], [np.zeros(self.share)])
+        policy = policy_of(run.spec.schedule, self.share, seat)
         self.core = new_worker_core(run.spec, run.rule, self.engine.layout, policy, seat)
         self.vector = np.empty(SIZE, np.float32)
         self.hearing = DeltaDecoder(run.spec.compression, self.vector)
@@ -158,7 +158,7 @@ class Attempt:
 
     def _ready(self):
         self.running = False
-        ready = Ready(SEAT_ROWS, 1.0 + self.seat / 10, self.digest)
+        ready = Ready(self.share, 1.0 + self.seat / 10, self.digest)
         answer = yield from self.ask(
             ready, during=["gate"], into=self.vector, vector=np.empty(SIZE, np.float32)
         )
