@@ -218,10 +218,8 @@ def _shared_keys(
         whose.append(np.repeat(np.array(chunk, np.int32), [*map(len, features)]))
     for part in range(PARTS):
         inside = [np.flatnonzero(each % PARTS == part) for each in made]
-        keys, owners = (
-            np.concatenate([each[places] for each, places in zip(arrays, inside, strict=True)])
-            for arrays in (made, whose)
-        )
+        keys = np.concatenate([each[at] for each, at in zip(made, inside, strict=True)])
+        owners = np.concatenate([each[at] for each, at in zip(whose, inside, strict=True)])
         ordered = np.sort(keys)
         repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
         if len(repeated):
