@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.faults import table
 from tests.faults.table import Promise
 
@@ -36,9 +34,3 @@ def test_three(): ...
         "| a worker dies | it comes back | `faults/test_a.py::test_one`, "
         "`faults/test_a.py::test_two` |\n"
     )
-
-
-@pytest.mark.parametrize("given", ["'a'", "'a', 'b', 'c'", "'a', promise='b'", "'a', WORDS"])
-def test_a_mark_of_something_else_is_refused(given):
-    with pytest.raises(ValueError, match=r"test_a\.py:2"):
-        list(table.promises(f"\n@pytest.mark.promise({given})\ndef test(): ...", "test_a.py"))
