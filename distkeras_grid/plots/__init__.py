@@ -8,7 +8,6 @@ it. Matplotlib is imported when the first figure is drawn.
 from distkeras_grid.plots.images import (
     confusion_matrix,
     contact_sheet,
-    overlap_picture,
 )
 from distkeras_grid.plots.runs import (
     curves,
@@ -19,6 +18,5 @@ __all__ = [
     "confusion_matrix",
     "contact_sheet",
     "curves",
-    "overlap_picture",
     "timeline",
 ]

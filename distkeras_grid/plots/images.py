@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,7 @@ import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.plots.style import (
-    add_legend,
     check_some,
-    color_of,
     figure_class,
     new_figure,
 )
@@ -114,56 +112,6 @@ def contact_sheet(
         axes.set_title(short, fontsize=max(6, min(11, 66 // columns)), pad=3)
     if heading:
         figure.suptitle(heading, fontsize=14)
-    return figure
-
-
-def overlap_picture(
-    image: Image, outlines: Mapping[str, npt.ArrayLike], title: str = "Tiles over their source"
-) -> Figure:
-    """Draw where tiles lie on their source image.
-
-    Parameters
-    ----------
-    image : ndarray
-        The source; ``(height, width)`` or ``(height, width, 1 or 3)``.
-    outlines : mapping of str to array_like, shape (n, 4, 2)
-        For each group of tiles, such as an angle, its name and the corners ``(x, y)`` of its n
-        tiles [pixels of the source; the top left corner of the first pixel is (0, 0)].
-    title : str
-        Above the figure.
-
-    Raises
-    ------
-    ConfigurationError
-        If outlines are not of that shape.
-    """
-    from matplotlib.collections import PolyCollection
-    from matplotlib.patches import Patch
-
-    check_some(outlines, "outlines")
-    figure, axes = new_figure()
-    _show_image(axes, image)
-    handles = []
-    for number, (name, corners) in enumerate(outlines.items()):
-        squares = np.asarray(corners, dtype=float)
-        if squares.ndim != 3 or squares.shape[1:] != (4, 2):
-            raise ConfigurationError(
-                f"The outlines of {name!r} must have shape (n, 4, 2). Received: {squares.shape}."
-            )
-        color = color_of(number, len(outlines))
-        # Translucent, so that what several tiles cover is seen as darker.
-        shapes = PolyCollection(
-            list(squares), facecolors=f"{color}30", edgecolors=color, linewidths=1.8
-        )
-        axes.add_collection(shapes, autolim=False)
-        axes.plot(*squares.mean(axis=1).T, "o", color=color, markersize=4, markeredgecolor="white")
-        label = f"{name}: {len(squares)} {'tile' if len(squares) == 1 else 'tiles'}"
-        handles.append(Patch(facecolor=f"{color}60", edgecolor=color, label=label))
-    axes.grid(visible=False)
-    axes.set_xlabel("x [pixels]")
-    axes.set_ylabel("y [pixels]")
-    axes.set_title(title)
-    add_legend(figure, axes, handles)
     return figure
 
 

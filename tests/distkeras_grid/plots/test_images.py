@@ -7,7 +7,6 @@ from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 
 GRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)
-SQUARE = np.array([[0, 0], [2, 0], [2, 2], [0, 2]])
 
 
 def test_the_confusion_matrix_shows_shares_of_each_label():
@@ -74,28 +73,3 @@ def test_a_contact_sheet_refuses_what_it_cannot_show():
         plots.contact_sheet([GRAY, GRAY], ["a"])
     with pytest.raises(ConfigurationError, match=r"Received: \(3, 4, 2\)"):
         plots.contact_sheet([np.zeros((3, 4, 2))])
-
-
-def test_the_overlap_picture_draws_each_tile_at_its_place():
-    outlines = {"0 degrees": [SQUARE, SQUARE + 1], "45 degrees": [SQUARE]}
-    figure = plots.overlap_picture(GRAY, outlines)
-    axes = figure.axes[0]
-    first, second = axes.collections
-    assert [path.vertices[:4].tolist() for path in first.get_paths()] == [
-        SQUARE.tolist(),
-        (SQUARE + 1).tolist(),
-    ]
-    assert len(second.get_paths()) == 1
-    # The image lies with its first pixel's corner at the origin, y down.
-    assert axes.get_images()[0].get_extent() == [0, 4, 3, 0]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "0 degrees: 2 tiles",
-        "45 degrees: 1 tile",
-    ]
-
-
-def test_the_overlap_picture_refuses_outlines_that_are_no_squares():
-    with pytest.raises(ConfigurationError, match=r"'a' must have shape \(n, 4, 2\)"):
-        plots.overlap_picture(GRAY, {"a": SQUARE})
-    with pytest.raises(EmptyDataError, match="no outlines"):
-        plots.overlap_picture(GRAY, {})
