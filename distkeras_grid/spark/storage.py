@@ -107,7 +107,7 @@ class Storage:
         return storage
 
     def _use(self, gateway: Any, configuration: Any) -> None:
-        self._gateway = gateway
+        self.gateway = gateway
         self.jvm = gateway.jvm
         self._configuration = configuration
         # In which the JVM reads the names of local files.
@@ -396,7 +396,7 @@ class Storage:
             file_system.getUri(), self._configuration
         )
         modes = self.jvm.org.apache.hadoop.fs.Options.Rename
-        options = self._gateway.new_array(modes, 1)
+        options = self.gateway.new_array(modes, 1)
         options[0] = modes.OVERWRITE if overwrite else modes.NONE
         context.rename(source, target, options)
 
