@@ -111,7 +111,6 @@ SUITES = {
         "../invariants/test_local_sets.py",
     ),
     "local_sets/sampler.py": ("../invariants/test_local_sets.py",),
-    "local_sets/coverage.py": ("../invariants/test_local_sets.py",),
     "stores/rendezvous.py": ("stores/test_rendezvous.py",),
 }
 

@@ -331,8 +331,8 @@ def copy_tiles(
     with spark_settings(spark, reading), executor_errors(spark, root, "copying shards of"):
         rows = _rows_by_split(spark, shards)
         digests = spark.createDataFrame(pa.table({DIGEST_COLUMN: sorted(wanted)}))
-        kept = rows.join(F.broadcast(digests), DIGEST_COLUMN, "left_semi").select(*rows.columns)
-        write_tiles(spark, apply_label_overrides(kept, corrections), image, folder)
+        rows = rows.join(F.broadcast(digests), DIGEST_COLUMN, "left_semi").select(*rows.columns)
+        write_tiles(spark, apply_label_overrides(rows, corrections), image, folder)
         verify_row_counts(spark, folder, wanted)
 
 

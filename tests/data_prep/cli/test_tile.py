@@ -35,7 +35,7 @@ def test_images_that_are_gone_are_not_removed_without_prune(monkeypatch, capsys,
     done = UpdateResult({"tiles": 8}, 0, 0, 3, 1, 0, {}, copies=2)
     monkeypatch.setattr(tile, "update_tiles", lambda *_, **__: done)
     assert main(["--input", "in", "--output", "out", "--update", *flags]) == 0
-    counts = f"new 0, changed 0, unchanged 3, relabelled 0, copies 2, {word}, left out 0,"
+    counts = f"new 0, changed 0, unchanged 3, relabelled 0, copies 2, {word}, left out 0;"
     assert counts in capsys.readouterr().out
 
 
