@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import nbformat
@@ -23,6 +24,15 @@ NOTEBOOKS = [
 
 # What a user opens first; make test-full runs the others.
 FIRST = "quick_start"
+
+
+@pytest.fixture
+def handlers():
+    """The handlers of signals, which nbclient replaces by those of a fresh Python."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def read(project, name):
@@ -47,6 +57,7 @@ def test_outputs_are_stripped(project, name):
 )
 # Jupyter's own libraries leave sockets and event loops to the garbage collector.
 @pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("handlers")
 def test_runs(project, name, monkeypatch, tmp_path):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
