@@ -329,13 +329,13 @@ class TestTransport:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        worker.interrupt()
+        worker.stream.interrupt()
         waiting.join(5)
         assert results == [None] or isinstance(results[0], OSError)
         assert server.receive(5) is None
         # Once more, and after the other end has closed.
         server.close()
-        worker.interrupt()
+        worker.stream.interrupt()
 
     def test_a_deadline_is_for_the_whole_message(self, ends, channels):
         _, _, client, _ = ends
