@@ -22,7 +22,6 @@ from data_prep.dataset.update_plan import UpdatePlan, tiling_plan
 from data_prep.spark.driver import (
     cut_tiles,
     executor_errors,
-    scan_images,
     tiling_versions,
     verify_row_counts,
 )
@@ -142,7 +141,8 @@ class Shards:
         missing, dropped = cut_tiles(
             *(self._spark, tiling, self._reader, plan.image, self._settings, folder, self._say)
         )
-        self._lose([each for each in shard if each.sha256 in missing])
+        lost = [each for each in shard if each.sha256 in missing]
+        self._lose({each.source: missing[str(each.sha256)] for each in lost})
         done = [
             replace(
                 each,
@@ -193,27 +193,14 @@ class Shards:
         for label, split, _ in cells:
             self._say(f"  class {label} has no tile in {split}")
 
-    def _lose(self, lost: Sequence[ImageRecord]) -> None:
-        """List images that could no longer be cut; see `UpdateActions.fail`."""
+    def _lose(self, lost: Mapping[str, str]) -> None:
+        """List images that could no longer be cut, and why; see `UpdateActions.fail`."""
         if not lost:
             return
-        plan, paths = self._plan, {each.source for each in lost}
+        plan = self._plan
         # These are about the pictures that are lost, and not about those whose tiles are kept.
-        plan.pairs = [each for each in plan.pairs if paths.isdisjoint((each.one, each.other))]
-        files = {each.source: plan.files[each.source] for each in lost}
-        lengths = {file.uri: file.length for file in files.values()}
-        now = scan_images(self._spark, lengths, self._reader, self._settings, self._say)
-        reasons = {}
-        for each in lost:
-            uri = files[each.source].uri
-            scan = now.get(uri)
-            reason = (scan.error if scan else None) or f"{uri} {CHANGED}."
-            if scan is not None and scan.error is None and scan.sha256 == each.sha256:
-                reason = (
-                    f"{uri} could not be cut, although it can be read and has not changed. It "
-                    "may need more memory than a task has."
-                )
-            reasons[each.source] = reason
+        plan.pairs = [each for each in plan.pairs if lost.keys().isdisjoint((each.one, each.other))]
+        reasons = {path: why or f"{plan.files[path].uri} {CHANGED}." for path, why in lost.items()}
         for path in plan.actions.fail(reasons):
             self._entries.pop(path, None)
             if path in plan.actions.records:

@@ -87,25 +87,31 @@ def cut_tiles(
     settings: TilingSettings,
     folder: str,
     say: Say,
-) -> tuple[set[str], dict[str, int]]:
-    """Cut the planned tiles, write them to a new folder, and count them."""
-    from data_prep.spark.filter_counts import count_dropped
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Cut the planned tiles, write them to a new folder, and count them.
+
+    Return why images have no tiles, empty if nobody knows, and how many tiles the conditions
+    dropped; both by digest of the file.
+    """
+    from data_prep.spark.image_reports import image_reports
 
     tasks = plan_tasks(plan, task_slots(spark))
     with executor_errors(spark, settings.output, "tiling to"):
         cutting = cutting_of(settings, Storage(spark))
-        dropped = count_dropped(spark)
+        reports = image_reports(spark)
 
         def write(reader: Reader) -> None:
-            tiles = tile_frame(spark, tasks, plan.scans, reader, field, cutting, dropped)
+            tiles = tile_frame(spark, tasks, plan.scans, reader, field, cutting, reports)
             write_tiles(spark, tiles, field, folder, rows_of_a_file=rows_of_a_file(plan))
 
         with task_progress(spark, "cutting", say):
             retry_isolated(write, reader, say, lambda: Storage(spark).delete(folder))
         planned = Counter({str(source.sha256): source.tiles for source in plan.sources})
-        expected = planned - Counter(dropped.value)
+        dropped = {k: each for k, each in reports.value.items() if isinstance(each, int) and each}
+        reasons = {k: each for k, each in reports.value.items() if isinstance(each, str)}
+        expected = planned - Counter(dropped)
         missing = verify_row_counts(spark, folder, expected, tolerant=reader.tolerant)
-        return missing, {each: count for each, count in dropped.value.items() if count}
+        return {each: reasons.get(each, "") for each in missing}, dropped
 
 
 def scan_images(

@@ -63,7 +63,7 @@ def list_local(
     `tiled`: paths of images with tiles, which may lie behind a link without a target.
     `each_path`: list a folder on each path that leads to it, but for loops.
     """
-    root = root.rstrip("/")
+    root = root.rstrip("/") or "/"
     if os.path.isfile(root) or (root.endswith(ENDING) and os.path.isdir(root)):
         files = {f"file:{root}": _info(root.encode())} if matches(os.path.basename(root)) else {}
         return FolderListing(files)

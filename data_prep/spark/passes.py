@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
+    from data_prep.spark.image_reports import Reports
+
 BATCH_TILES = 64
 # Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
 SAMPLE_TILES = 32
@@ -319,7 +321,7 @@ def tile_frame(
     reader: Reader,
     field: Field,
     cutting: TilingConfig,
-    dropped: Accumulator[dict[str, int]] | None = None,
+    reports: Accumulator[Reports] | None = None,
 ) -> DataFrame:
     """Return the tiles as a DataFrame, in the order of `iter_tiles`, image by image.
 
@@ -338,7 +340,7 @@ def tile_frame(
     }
     work = assigned_rows(spark, pa.table(rows), len(tasks), reader)
     cut = cutter(
-        *(field, cutting, reader.opening, dropped),
+        *(field, cutting, reader.opening, reports),
         tolerant=reader.tolerant,
         isolation=reader.isolation,
     )
@@ -358,7 +360,7 @@ def cutter(
     field: Field,
     cutting: TilingConfig,
     opening: FileOpener,
-    dropped: Accumulator[dict[str, int]] | None = None,
+    reports: Accumulator[Reports] | None = None,
     *,
     tolerant: bool,
     isolation: IsolationPolicy = LATER,
@@ -366,7 +368,7 @@ def cutter(
     """Return the function of a task of the second pass.
 
     An image that differs from what the first pass saw gives no tiles, if that is tolerated; the
-    driver notices that it is missing.
+    driver notices that it is missing, and `reports` say why.
     """
 
     def cut(batches: Batches) -> Batches:
@@ -382,12 +384,14 @@ def cutter(
                             ready = resources.enter_context(
                                 closing(_prepared(row, content, field, cutting))
                             )
-                    except ImageError:
+                    except ImageError as error:
                         if not tolerant:
                             raise
+                        if reports is not None:
+                            reports.add({str(_decode_record(row).sha256): str(error)})
                         continue
                     yield from isolation.each_in_time(
-                        cut_image(row, ready, field, cutting, dropped)
+                        cut_image(row, ready, field, cutting, reports)
                     )
                     if isinstance(ready.pixels, ChunkedImage):
                         # Ends this attempt of the task, because its tiles may be of two images.
@@ -425,7 +429,7 @@ def cut_image(
     ready: PreparedImage,
     field: Field,
     cutting: TilingConfig,
-    dropped: Accumulator[dict[str, int]] | None = None,
+    reports: Accumulator[Reports] | None = None,
 ) -> Batches:
     """Yield the kept tiles of one image, 64 in a batch; report how many were dropped."""
     image = _decode_record(row)
@@ -437,8 +441,8 @@ def cut_image(
             lost += len(some) - len(good)
             if good:
                 yield record_batch(good, image, ready.scale, cutting, field)
-    if dropped is not None and cutting.keep:
-        dropped.add({str(image.sha256): lost})
+    if reports is not None and cutting.keep:
+        reports.add({str(image.sha256): lost})
 
 
 def _trial_cut(

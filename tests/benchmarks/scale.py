@@ -100,11 +100,11 @@ def _seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def _cut_nothing(spark: Any, *cut: Any) -> tuple[set[str], dict[str, int]]:
+def _cut_nothing(spark: Any, *cut: Any) -> tuple[dict[str, str], dict[str, int]]:
     """Return what cutting the tiles of a shard returns."""
     *_, folder, _ = cut
     Storage(spark).make_dirs(folder)
-    return set(), {}
+    return {}, {}
 
 
 def planning(spark: Any, root: Path, images: int) -> None:

@@ -142,13 +142,12 @@ def publish(monkeypatch, disk, night, *, lost=(), keeps_none=(), killed_in=None,
         if len(cut) == killed_in:
             raise KeyboardInterrupt
         disk.held[folder] = "tiles"
-        missing = {each.sha256 for each in plan.sources if each.source in lost}
+        missing = {each.sha256: "it is gone" for each in plan.sources if each.source in lost}
         dropped = {each.sha256: each.tiles for each in plan.sources if each.source in keeps_none}
         return missing, dropped
 
     monkeypatch.setattr(shards, "cut_tiles", write)
     monkeypatch.setattr(shards, "copy_tiles", lambda *what: disk.held.update({what[-1]: "tiles"}))
-    monkeypatch.setattr(shards, "scan_images", lambda *_: {})
     return Shards(None, disk, replace(SETTINGS, **more), None, [].append, night).publish()
 
 

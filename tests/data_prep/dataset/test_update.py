@@ -351,6 +351,8 @@ def test_an_image_that_changes_while_it_is_tiled_is_left_out(
     done = update_tiles(settings, spark=spark)
     assert (done.new, done.changed, set(done.left_out)) == (1, 0, {"a/new.png", "b/1.png"})
     assert "its former tiles are kept" in done.left_out["b/1.png"]
+    told = {"changes": "has changed since", "goes": "is gone", "spoils": "has changed since"}
+    assert kind == "spark" or told[happens] in done.left_out["a/new.png"]
     now = rows_of(spark, settings.output)
     assert now.total() == tiles * 9 // 8 == done.manifest["tiles"]
     assert before <= now

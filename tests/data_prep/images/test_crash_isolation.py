@@ -256,4 +256,5 @@ def test_an_image_that_kills_its_worker_while_it_is_cut(spark, deadly, settings)
 
     done = update_tiles(settings, spark=spark, say=say)
     assert list(done.left_out) == ["a/1.bmp"]
+    assert "SIGKILL" in done.left_out["a/1.bmp"]
     assert sources(spark, settings) == ["a/0.bmp", "b/0.bmp"]

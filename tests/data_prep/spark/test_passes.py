@@ -291,12 +291,20 @@ def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always)
     assert found.sha256 == ""
 
 
+class Told(dict):
+    """What a task adds to an accumulator."""
+
+    add = dict.update
+
+
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.full
-def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
-    row = row_of("file:/a.tif", "0" * 64)
-    cut = cutter(FIELD, CUTTING, BadDisk("file"), tolerant=True, isolation=IsolationPolicy(always))
-    assert list(cut(table(**row))) == []
+def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles_and_the_task_says_why(always):
+    """The driver had it read a third time, to learn why."""
+    row, told = row_of("file:/a.tif", "0" * 64), Told()
+    how = {"tolerant": True, "isolation": IsolationPolicy(always)}
+    assert list(cutter(FIELD, CUTTING, BadDisk("file"), told, **how)(table(**row))) == []
+    assert "a.tif" in told["0" * 64]
     with pytest.raises(UnreadableImageError, match=r"a\.tif"):
         list(cutter(FIELD, CUTTING, BadDisk("file"), tolerant=False)(table(**row)))
 
