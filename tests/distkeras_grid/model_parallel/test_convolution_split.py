@@ -100,7 +100,7 @@ def test_what_cannot_be_divided_is_refused_before_any_work(frame):
 
     with pytest.raises(ConfigurationError, match=r"'third' cannot be divided: .*no Conv2D"):
         trainer(layers=["third"]).train(frame)
-    with pytest.raises(ConfigurationError, match="no convolution of this name"):
+    with pytest.raises(ConfigurationError, match="no Conv2D of this name"):
         trainer(layers=["fourth"]).train(frame)
     with pytest.raises(NotEnoughSlotsError):
         trainer(num_workers=64).train(frame)
