@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
@@ -183,3 +184,12 @@ def _of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def _same_interpreter() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of signals, which nbclient replaces by those of a fresh Python."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

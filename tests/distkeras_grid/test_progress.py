@@ -301,6 +301,7 @@ with Reporter(Bytes("packing", 4_000_000)) as progress:
 
 
 @pytest.mark.notebook
+@pytest.mark.usefixtures("handlers")
 def test_a_saved_notebook_keeps_the_last_state_and_the_notes():
     import nbclient
     import nbformat

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import nbformat
@@ -24,15 +23,6 @@ NOTEBOOKS = [
 
 # What a user opens first; make test-full runs the others.
 FIRST = "quick_start"
-
-
-@pytest.fixture
-def handlers():
-    """The handlers of signals, which nbclient replaces by those of a fresh Python."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def read(project, name):
