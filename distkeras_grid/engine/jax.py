@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class JaxEngine(KerasEngine):
 
     def __init__(self, model: Any, **options: Any) -> None:
         super().__init__(model, **options)
+        sizes = (variable.size for variable in self.layout.variables)
+        self._bounds = list(pairwise(accumulate(sizes, initial=0)))
         self._compiled: tuple[int, _Functions] | None = None
         self._compiled_test: Callable[..., Any] | None = None
 
@@ -75,14 +77,15 @@ class JaxEngine(KerasEngine):
         _assign(variables, state)
         np.copyto(weights, np.asarray(after))
 
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
+        return _copied([variable.value for variable in self._stateful_variables()])
+
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `KerasEngine`."""
-        import keras
-
         variables = self._stateful_variables()
         before = [variable.value for variable in variables]
-        # A copy, because windows give the memory of the variables away.
-        _assign((variables,), (list(map(keras.ops.copy, state)),))
+        _assign((variables,), (_copied(state),))
         return before
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
@@ -177,6 +180,17 @@ class JaxEngine(KerasEngine):
         groups = ([*self._variables, *self._steps.state()],)
         return _stateless(groups, state, lambda: self._step(flat, gradient))
 
+    def _parts(self, flat: Any) -> list[Any]:
+        return [
+            flat[start:stop].reshape(variable.shape)
+            for variable, (start, stop) in zip(self.layout.variables, self._bounds, strict=True)
+        ]
+
+    def _flat(self, values: Sequence[Any]) -> Any:
+        import jax
+
+        return jax.numpy.concatenate([value.ravel() for value in values])
+
 
 def _values(groups: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:
     return tuple([variable.value for variable in group] for group in groups)
@@ -198,3 +212,10 @@ def _stateless(
     with keras.StatelessScope(state_mapping=list(together)) as scope:
         result = act()
     return result, tuple([scope.get_current_value(v) for v in group] for group in groups)
+
+
+def _copied(values: Sequence[Any]) -> list[Any]:
+    """Return copies, because windows give the memory of the variables away."""
+    import jax
+
+    return [jax.numpy.array(value) for value in values]

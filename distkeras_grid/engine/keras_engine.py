@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -83,8 +82,6 @@ class KerasEngine(ABC):
         compile_model(model)
         self.model = model
         self.layout = weight_layout(model)
-        sizes = (variable.size for variable in self.layout.variables)
-        self._bounds = list(pairwise(accumulate(sizes, initial=0)))
         self.jit = decide_jit(model, jit, self._serves) and block_shape is not None
         self._inputs = input_dtypes(model, len(scaling))
         self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
@@ -170,11 +167,9 @@ class KerasEngine(ABC):
         for number, variable in enumerate(self._stateful_variables()):
             variable.assign(np.array(state[str(number)]))
 
+    @abstractmethod
     def device_state(self) -> list[Any]:
         """Return a copy of the state, as `swap_state` takes it."""
-        import keras
-
-        return [keras.ops.copy(variable.value) for variable in self._stateful_variables()]
 
     @abstractmethod
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
@@ -308,20 +303,13 @@ class KerasEngine(ABC):
         ):
             variable.assign(value)
 
+    @abstractmethod
     def _parts(self, flat: Any) -> list[Any]:
         """Return the parts of a flat tensor, in the shapes of the variables."""
-        from keras import ops
 
-        return [
-            ops.reshape(flat[start:stop], variable.shape)
-            for variable, (start, stop) in zip(self.layout.variables, self._bounds, strict=True)
-        ]
-
+    @abstractmethod
     def _flat(self, values: Sequence[Any]) -> Any:
         """Return tensors as a flat one."""
-        from keras import ops
-
-        return ops.concatenate([ops.reshape(value, (-1,)) for value in values])
 
     def _flat_weights(self) -> Any:
         """Return the weights that are sent, flat; body of a compiled function."""

@@ -67,6 +67,12 @@ class TensorFlowEngine(KerasEngine):
         after = self._apply(to_tensor(weights), to_tensor(gradient))
         np.copyto(weights, np.asarray(memoryview(after)))
 
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
+        import tensorflow as tf
+
+        return [tf.identity(variable.value) for variable in self._stateful_variables()]
+
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `KerasEngine`."""
         import tensorflow as tf
@@ -159,6 +165,18 @@ class TensorFlowEngine(KerasEngine):
         """Test a batch; body of a compiled function."""
         logs: dict[str, Any] = self.model.test_step(self._data(arrays))
         return logs
+
+    def _parts(self, flat: Any) -> list[Any]:
+        import tensorflow as tf
+
+        sizes = [variable.size for variable in self.layout.variables]
+        parts = zip(self.layout.variables, tf.split(flat, sizes), strict=True)
+        return [tf.reshape(part, variable.shape) for variable, part in parts]
+
+    def _flat(self, values: Sequence[Any]) -> Any:
+        import tensorflow as tf
+
+        return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
 
     def _begin(self, first: Any) -> None:
         """Reset what belongs to the previous window, if this is the first block."""

@@ -133,6 +133,10 @@ class TorchEngine(KerasEngine):
             after = self._step(self._tensor(weights), self._tensor(gradient))
         np.copyto(weights, after.cpu().numpy())
 
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
+        return [variable.value.detach().clone() for variable in self._stateful_variables()]
+
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `KerasEngine`."""
         before = self.device_state()
@@ -210,6 +214,16 @@ class TorchEngine(KerasEngine):
         # PyTorch would warn that somebody might write into it.
         writable = array if array.flags.writeable else array.copy()
         return torch.from_numpy(writable).to(self._device)
+
+    def _parts(self, flat: Any) -> list[Any]:
+        sizes = [variable.size for variable in self.layout.variables]
+        parts = zip(self.layout.variables, flat.split(sizes), strict=True)
+        return [part.reshape(variable.shape) for variable, part in parts]
+
+    def _flat(self, values: Sequence[Any]) -> Any:
+        import torch
+
+        return torch.cat([value.reshape(-1) for value in values])
 
 
 def _process_seed() -> NDArray[np.int64]:
