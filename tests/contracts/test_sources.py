@@ -169,12 +169,12 @@ class SourceContract:
 
     @pytest.mark.tensorflow
     def test_tensorflow_reads_the_blocks_where_they_are(self):
-        from distkeras_grid.engine.tensorflow import _to_tensor
+        from distkeras_grid.engine.tensorflow import to_tensor
 
         source, _ = self.source()
         (block,) = source.blocks([np.array([[5, 1, 2]])])
         for array in block.arrays:
-            tensor = _to_tensor(array)
+            tensor = to_tensor(array)
             assert np.asarray(memoryview(tensor)).ctypes.data == array.ctypes.data
 
 

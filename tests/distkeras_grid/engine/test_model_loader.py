@@ -98,7 +98,7 @@ def test_kept_engine_takes_the_weights_and_the_optimizer_of_the_new_archive(mode
         {"scaling": ((0.25, 0.1),)},
         {"block_shape": (5, 3)},
         {"jit": False},
-        {"local_steps": LocalSteps.LOOK_AHEAD, "momentum": 0.9},
+        {"local_steps": LocalSteps.NONE},
     ],
 )
 def test_other_settings_are_another_engine(archive, change):
