@@ -211,7 +211,7 @@ class SandboxError(ClusterError):
 
 
 class BusyError(GridError):
-    """Another command was first: it holds the lock, or works on the same data set or runs."""
+    """Another command was first: it works on the same data set, or on the sandbox."""
 
 
 class StorageError(GridError):

@@ -142,7 +142,8 @@ class _Walk:
         except OSError as error:
             if entry.is_symlink() and not is_hidden:
                 self.broken[shown] = printable(os.readlink(entry.path))
-            elif isinstance(error, PermissionError):
+            elif not isinstance(error, FileNotFoundError):
+                # A disk or a server that fails for a moment: the file may still be there.
                 self.closed.append(os.path.dirname(shown) or shown)
             return False
         is_folder = stat.S_ISDIR(mode)

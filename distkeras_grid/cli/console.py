@@ -59,13 +59,18 @@ class JsonLines(io.TextIOBase):
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write a line for as long as somebody reads the stream."""
+    """Write a line for as long as somebody takes it; the work does not depend on it."""
     try:
-        stream.write(text + "\n")
+        try:
+            stream.write(text + "\n")
+        except UnicodeEncodeError:
+            encoded = text.encode(stream.encoding, "backslashreplace")
+            stream.write(encoded.decode(stream.encoding) + "\n")
         stream.flush()
-    except BrokenPipeError:
-        # Its reader has left, such as ``head``. The work goes on, and its exit code still counts.
-        # What the stream holds back would fail again when Python ends, and change that code.
+    except OSError:
+        # Its reader has left, such as ``head``, or its disk is full. The work goes on, and its exit
+        # code still counts. What the stream holds back would fail again when Python ends, and
+        # change that code.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())
 

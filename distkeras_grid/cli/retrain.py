@@ -11,6 +11,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from distkeras_grid.cli.exit_codes import exit_codes_help, main_of
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.trainer_options import trainer_arguments
 from distkeras_grid.dataset.manifest import Manifest, decode_manifest
-from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.spark import dataframes
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ names the newest run and its model. The first run starts from --model. The data 
 that `distkeras-grid tile` made. If no image is new since the last run, the command does nothing and
 ends with exit code 0.
 With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
-complete; that of a killed run which nobody resumes stays. With --resume the command first goes on
+complete; that of a killed run which nobody resumes stays. Give each folder of runs a folder of
+checkpoints of its own. With --resume the command first goes on
 with a run that was killed, on the data with which it began, if these are still kept.
 """
 EPILOG = """\
@@ -142,7 +144,9 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
     if trainer is not None:
         report(samples=trainer.history.samples)
     for old in outdated(former, flags.keep):
-        delete_run(storage, f"{runs}/{old}")
+        # Another command may have deleted it meanwhile.
+        with suppress(PathNotFoundError):
+            delete_run(storage, f"{runs}/{old}")
 
 
 def name_of(created: str) -> str:
