@@ -18,16 +18,18 @@ def with_address() -> Iterator[None]:
 
     Only for what no other host connects to. A host's own name may not resolve, and Java asks for an
     address before any setting of Spark counts; or Spark refuses it, although Linux takes it
-    (my_lab_pc).
+    (my_lab_pc). The second variable is for hosts files that give the loopback such a name.
     """
-    if not os.environ.keys().isdisjoint(("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")):
+    names = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
+    if not os.environ.keys().isdisjoint(names):
         yield
         return
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.update(dict.fromkeys(names, "127.0.0.1"))
     try:
         yield
     finally:
-        del os.environ["SPARK_LOCAL_IP"]
+        for name in names:
+            del os.environ[name]
 
 
 def resolves(host: str) -> bool:

@@ -403,7 +403,8 @@ class Storage:
     def persist(self, uri: str) -> None:
         """Let a folder that Spark has written reach the disk, if it is on a local one."""
         if (path := self.local_path(uri)) is not None:
-            local_disk.persist(path)
+            with translated("write to the disk", uri):
+                local_disk.persist(path)
 
     def free_space(self, uri: str) -> int:
         """Return the bytes that can still be written at `uri`, which need not exist yet.

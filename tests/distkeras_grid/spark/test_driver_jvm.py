@@ -14,7 +14,7 @@ NAMES = "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"
 @pytest.mark.parametrize(
     ("set_by_user", "during"),
     [
-        ((None, None), ("127.0.0.1", None)),
+        ((None, None), ("127.0.0.1", "127.0.0.1")),
         (("10.0.0.7", None), ("10.0.0.7", None)),
         ((None, "gate"), (None, "gate")),
     ],
