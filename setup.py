@@ -87,6 +87,8 @@ setup(
         "simplejpeg>=1.8",
         "tensorboard>=2.20",
         "tifffile>=2025.5",
+        # HTTPResponse.read1
+        "urllib3>=2.2",
     ],
     extras_require={
         "tensorflow": TENSORFLOW,

@@ -6,14 +6,13 @@ Every wait has a limit.
 from __future__ import annotations
 
 import posixpath
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path, shown
-from distkeras_grid.webhdfs.network import close_session, direct_session, root_cause
+from distkeras_grid.webhdfs.network import close_session, direct_session, read_all, root_cause
 
 if TYPE_CHECKING:
     import ftplib
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 60
 READ_SECONDS = 600
-PIECE_BYTES = 1 << 20
 #: Schemes of locations. A location without a scheme is a local path.
 SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https", "ftp")
 
@@ -119,19 +117,18 @@ class _Web:
         self._session = direct_session()
 
     def read(self, path: str, start: int, stop: int | None) -> bytes:
-        import requests
+        import urllib3
 
         url = f"{self._location}/{quote(path)}" if path else self._location
         try:
             return self._range(url, start, stop)
-        except requests.RequestException as error:
+        except (OSError, urllib3.exceptions.HTTPError) as error:
             raise StorageError(f"{shown(url)} cannot be read: {root_cause(error)}.") from error
 
     def _range(self, url: str, start: int, stop: int | None) -> bytes:
         # Some servers do not support ranges and send the whole file.
         wanted = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
         is_whole = start == 0 and stop is None
-        deadline = time.monotonic() + READ_SECONDS
         with self._session.get(
             url,
             headers={} if is_whole else wanted,
@@ -142,12 +139,8 @@ class _Web:
                 raise PathNotFoundError(f"There is no file at {shown(url)}.")
             if answer.status_code not in (200, 206):
                 raise StorageError(f"{shown(url)} cannot be read: status {answer.status_code}.")
-            content = bytearray()
-            for piece in answer.iter_content(PIECE_BYTES):
-                content += piece
-                if time.monotonic() > deadline:
-                    raise StorageError(f"{shown(url)} has not come within {READ_SECONDS} s.")
-            return bytes(content if answer.status_code == 206 else content[start:stop])
+            content = read_all(answer.raw.read1, None, READ_SECONDS)
+            return content if answer.status_code == 206 else content[start:stop]
 
     def close(self) -> None:
         close_session(self._session)
@@ -183,13 +176,14 @@ class _Ftp:
             self._open.login(unquote(user), unquote(password))
             self._open.voidcmd("TYPE I")
         data = self._open.transfercmd(f"RETR {path}", rest=start or None)
+        count = None if stop is None else stop - start
         with data, data.makefile("rb") as stream:
-            content = stream.read(-1 if stop is None else stop - start)
+            content = read_all(stream.read1, count, READ_SECONDS)
         try:
             self._open.voidresp()
         except ftplib.error_temp:
             # So a server calls a file of which enough has come.
-            if stop is None or len(content) < stop - start:
+            if count is None or len(content) < count:
                 raise
         return content
 

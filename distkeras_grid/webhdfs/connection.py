@@ -21,12 +21,17 @@ from distkeras_grid.errors import PathNotFoundError, StorageError
 from distkeras_grid.webhdfs import failures
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import FileChecksum, parse_checksum
-from distkeras_grid.webhdfs.failures import AttemptFailure, HttpError
-from distkeras_grid.webhdfs.network import close_session, open_session, translated
+from distkeras_grid.webhdfs.failures import AttemptFailure, HttpError, Unreachable
+from distkeras_grid.webhdfs.network import (
+    PIECE_BYTES,
+    close_session,
+    open_session,
+    read_all,
+    translated,
+)
 
 T = TypeVar("T")
 
-PIECE_BYTES = 1 << 20
 # Seconds to connect and between two packets; the first is also how long a piece may take to be
 # sent.
 TIMEOUTS = (20.0, 60.0)
@@ -170,12 +175,17 @@ class WebHdfsConnection:
     ) -> bytes:
         """Return a part of a file, with as many tries as it needs.
 
-        `seconds`: no try begins later [s].
+        `seconds`: no try begins later, and none takes longer [s].
         """
 
         def attempt() -> bytes:
-            with self.pieces(path, start, count) as pieces:
-                return b"".join(pieces)
+            with self._translated():
+                answer = self._client._open(path, offset=start or None, length=count)
+            try:
+                with closing(answer), self._translated():
+                    return read_all(answer.raw.read1, None, seconds)
+            except TimeoutError as error:
+                raise Unreachable(self._client.asked, str(error), "broken") from error
 
         return self.again("read", path, attempt, seconds=seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
@@ -17,6 +18,8 @@ from distkeras_grid.webhdfs.failures import HttpError, Unreachable
 
 if TYPE_CHECKING:
     import requests
+
+PIECE_BYTES = 1 << 20
 
 
 def direct_session() -> requests.Session:
@@ -74,6 +77,22 @@ def close_session(session: requests.Session) -> None:
         for key in pools.keys():  # noqa: SIM118 - this container refuses to be iterated
             pools[key].close()
     session.close()
+
+
+def read_all(read1: Callable[[int], bytes], count: int | None, seconds: float) -> bytes:
+    """Read so many bytes, or all, as they come: a server that sends too slowly is given up.
+
+    `seconds`: time limit for all [s]; a `TimeoutError` ends it.
+    """
+    deadline, content = time.monotonic() + seconds, bytearray()
+    while count is None or len(content) < count:
+        piece = read1(PIECE_BYTES if count is None else min(PIECE_BYTES, count - len(content)))
+        if not piece:
+            break
+        content += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it has not come within {seconds} s")
+    return bytes(content)
 
 
 @contextmanager

@@ -6,12 +6,14 @@ import contextlib
 import functools
 import http.server
 import re
+import socket
+import socketserver
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.distkeras_grid.webhdfs.loopback import loopback
+from tests.distkeras_grid.webhdfs.loopback import Fault, drip, loopback
 from tests.http_servers import serving
 
 
@@ -52,6 +54,49 @@ class Damaged(Ranges):
     def part(self, content: bytes) -> bytes:
         middle = len(content) // 2
         return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+class Slow(Ranges):
+    """Sends a byte now and then, for some seconds."""
+
+    def part(self, content: bytes) -> bytes:
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        drip(self.wfile.write)
+        self.close_connection = True
+        return b""
+
+
+@contextlib.contextmanager
+def slow_ftp_server(_: Path) -> Iterator[str]:
+    """As `Slow`, by FTP: it answers as little as a client asks for a file."""
+    replies = {"USER": "331 ", "PASS": "230 ", "TYPE": "200 ", "RETR": "150 "}
+
+    class Session(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 \r\n")
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                port = listener.getsockname()[1]
+                for line in self.rfile:
+                    verb = line.decode().split()[0]
+                    passive = f"229 (|||{port}|)", f"227 (127,0,0,1,{port >> 8},{port & 255})"
+                    reply = dict(zip(("EPSV", "PASV"), passive, strict=True)).get(verb)
+                    self.wfile.write(f"{reply or replies.get(verb, '500 ')}\r\n".encode())
+                    if verb == "RETR":
+                        connection, _ = listener.accept()
+                        with connection:
+                            drip(connection.sendall)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield f"ftp://ada:love@127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
 
 
 @contextlib.contextmanager
@@ -105,4 +150,12 @@ def webhdfs_server(folder: Path) -> Iterator[str]:
         for path in folder.rglob("*"):
             if path.is_file():
                 state.files[f"/data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
+        yield state.url.replace("http://", "webhdfs://") + "/data"
+
+
+@contextlib.contextmanager
+def slow_webhdfs_server(folder: Path) -> Iterator[str]:
+    with loopback() as state:
+        state.files["/data/plain.bin"] = (folder / "plain.bin").read_bytes()
+        state.faults["OPEN data"] = Fault("slow", times=-1)
         yield state.url.replace("http://", "webhdfs://") + "/data"

@@ -1,15 +1,18 @@
-"""Mirrors that share the load, fail, lie and disappear, as real servers on loopback: M1 to M4."""
+"""Mirrors that fail, lie and disappear, as real servers on loopback: M1, M3 and M4."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import socket
+import time
 
 import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
+from distkeras_grid.stores import locations as locations_module
 from distkeras_grid.stores.disk_cache import DiskCache
 from distkeras_grid.stores.locations import open_location, scheme_of
 from distkeras_grid.stores.mirrors import (
@@ -23,8 +26,11 @@ from tests.distkeras_grid.stores.servers import (
     Damaged,
     Quiet,
     Ranges,
+    Slow,
     ftp_server,
     http_server,
+    slow_ftp_server,
+    slow_webhdfs_server,
     webhdfs_server,
 )
 
@@ -238,6 +244,24 @@ def test_no_password_is_told(mirrors):
         reader.fetch(ByteRange("a"))
     assert "secret" not in str(caught.value)
     assert reader.failures == {f"ftp://{place}/tiles": 2}
+
+
+@pytest.mark.parametrize(
+    "server",
+    [functools.partial(http_server, handler=Slow), slow_ftp_server, slow_webhdfs_server],
+    ids=["http", "ftp", "webhdfs"],
+)
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(server, folder, monkeypatch):
+    """Each byte came within the limit of a packet, so the read had no end."""
+    monkeypatch.setattr(locations_module, "READ_SECONDS", 0.5)
+    with (
+        server(folder) as address,
+        contextlib.closing(open_location(address)) as location,
+    ):
+        began = time.monotonic()
+        with pytest.raises(StorageError, match=r"within 0\.5 s"):
+            location.read("plain.bin", 0, 100)
+        assert time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize("location", ["s3a://bucket/tiles", "gopher://host/x"])

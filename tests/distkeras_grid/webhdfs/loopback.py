@@ -10,6 +10,7 @@ import contextlib
 import json
 import posixpath
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,15 @@ from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
+
+def drip(send: Callable[[bytes], object]) -> None:
+    """Send a byte now and then, for some seconds."""
+    with contextlib.suppress(OSError):
+        for _ in range(50):
+            send(b"x")
+            time.sleep(0.1)
+
+
 METHODS = {"CREATE": "PUT", "MKDIRS": "PUT", "RENAME": "PUT", "DELETE": "DELETE"}
 LAYOUT = ChecksumLayout(block_bytes=0)
 
@@ -31,8 +41,9 @@ class Fault:
     """What goes wrong with an operation, so many times.
 
     `kind` is one of: ``"reset"`` (nothing is done, the connection closes), ``"lost"`` (it is done,
-    then the connection closes), ``"cut"`` (half of the body comes), ``"page"`` (HTML with
-    `status`), ``"answer"`` (`body` with status 200), or Java's name of an exception.
+    then the connection closes), ``"cut"`` (half of the body comes), ``"slow"`` (it comes byte by
+    byte), ``"page"`` (HTML with `status`), ``"answer"`` (`body` with status 200), or Java's name of
+    an exception.
     """
 
     kind: str
@@ -134,6 +145,10 @@ class Handler(BaseHTTPRequestHandler):
         elif kind == "cut":
             self.send(200, answer[: len(answer) // 2], length=len(answer))
             self.close_connection = True
+        elif kind == "slow":
+            self.send(200, b"", length=len(answer))
+            self.close_connection = True
+            drip(self.wfile.write)
         else:
             self.send(200, answer)
 
