@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,8 +54,7 @@ names the newest run and its model. The first run starts from --model. The data 
 that `distkeras-grid tile` made. If no image is new since the last run, the command does nothing and
 ends with exit code 0.
 With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
-complete; that of a killed run which nobody resumes stays. Give each folder of runs a folder of
-checkpoints of its own. With --resume the command first goes on
+complete; that of a killed run which nobody resumes stays. With --resume the command first goes on
 with a run that was killed, on the data with which it began, if these are still kept.
 """
 EPILOG = """\
@@ -117,6 +117,9 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
     manifest = read_manifest(storage, flags.data)
     arguments = trainer_arguments(flags)
     checkpoints = str(arguments.get("checkpoint_dir") or "").rstrip("/")
+    if checkpoints:
+        # Runs of other folders on the same data have the same names.
+        checkpoints += f"/{sha256(storage.resolve(runs).encode()).hexdigest()[:12]}"
     if checkpoints and arguments.get("resume"):
         killed = killed_run(storage, checkpoints, manifest, newest)
         if killed is not None:
@@ -130,8 +133,11 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
     )
     if not new:
         point_to_newest(storage, runs)
+        if checkpoints and newest:
+            # Its driver may have been killed when it was complete.
+            storage.delete(f"{checkpoints}/{newest}")
         return
-    name = name_of(manifest.created)
+    name = next_name(manifest, newest)
     own = {"output": f"{runs}/{name}", "data_version": manifest.last_update}
     if checkpoints:
         own["checkpoint_dir"] = f"{checkpoints}/{name}"
@@ -160,6 +166,17 @@ def name_of(created: str) -> str:
     name = created.replace(":", "").removesuffix("+0000") + "Z"
     if RUN_NAME.fullmatch(name) is None:
         raise SchemaError(f"A version of the data has no time. Received: created {created!r}.")
+    return name
+
+
+def next_name(manifest: Manifest, newest: str | None) -> str:
+    """Return the name of a run, or refuse one that would not be the newest."""
+    name = name_of(manifest.created)
+    if newest is not None and name <= newest:
+        raise SchemaError(
+            "A run is named after the time of its version of the data. Received: a version of "
+            f"{manifest.created}, beside the later run {newest}. A clock was wrong: rename the run."
+        )
     return name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -126,8 +127,8 @@ def trained(night, monkeypatch):
     return calls
 
 
-def retrain_on(files, *more):
-    words = ["--data", "/tiles", "--model", "m:build", "--output", "/runs", *more]
+def retrain_on(files, *more, runs="/runs"):
+    words = ["--data", "/tiles", "--model", "m:build", "--output", runs, *more]
     add_run(files, build_parser().parse_args(words))
 
 
@@ -185,10 +186,12 @@ def test_of_two_commands_at_once_the_one_that_sees_more_images_is_the_newest(
 
 
 CHECKPOINTS = ("--checkpoint-dir", "/checkpoints/")
+#: The checkpoints of the runs in /runs.
+OWN = f"/checkpoints/{hashlib.sha256(b'/runs').hexdigest()[:12]}"
 
 
 def folders(files):
-    return files.list_names("/checkpoints") if files.exists("/checkpoints") else []
+    return files.list_names(OWN) if files.exists(OWN) else []
 
 
 @pytest.mark.parametrize("flag", [CHECKPOINTS, ("--set", "checkpoint_dir=/checkpoints")])
@@ -199,9 +202,10 @@ def test_the_checkpoints_of_a_run_that_has_ended_do_not_hinder_the_next(night, t
     commit_second(night)
     retrain_on(night, *flag)
     own = [each.checkpoint_dir for each in trained]
-    assert own == [f"/checkpoints/{ONE}", f"/checkpoints/{TWO}"]
+    assert own == [f"{OWN}/{ONE}", f"{OWN}/{TWO}"]
     assert [each.settings for each in trained] == [[], []]
-    assert folders(night) == ["mine.txt"]
+    assert folders(night) == []
+    assert night.exists("/checkpoints/mine.txt")
 
 
 @pytest.fixture
@@ -230,13 +234,38 @@ def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(
         assert (trained[2].data_version, trained[2].where) == (2, OF_TWO)
 
 
+def test_a_version_that_a_clock_made_too_early_is_refused(night, trained):
+    """Its run was none of the newest, so each later command trained it again, or deleted it."""
+    retrain_on(night)
+    commit_second(night, night.second.replace("2026-11-21T02:00:00", "2026-11-20T02:00:00"))
+    with pytest.raises(SchemaError, match="A clock was wrong"):
+        retrain_on(night)
+    assert len(trained) == 1
+
+
+def test_another_folder_of_runs_on_the_same_data_has_checkpoints_of_its_own(killed, trained):
+    """Its run went on from the other one's checkpoint."""
+    retrain_on(killed, *CHECKPOINTS, "--resume", runs="/other")
+    assert trained[1].checkpoint_dir != trained[0].checkpoint_dir
+    assert folders(killed) == [ONE]
+
+
+def test_checkpoints_of_a_run_whose_driver_was_killed_when_it_was_complete_are_deleted(
+    night, trained
+):
+    retrain_on(night, *CHECKPOINTS)
+    night.write_text(f"{OWN}/{ONE}/checkpoint-00000001/manifest.json", "{}")
+    retrain_on(night, *CHECKPOINTS)
+    assert (len(trained), folders(night)) == (1, [])
+
+
 @pytest.mark.parametrize("why", ["not asked", "no checkpoint", "version gone", "older than a run"])
 def test_a_night_that_cannot_be_gone_on_with_is_begun_anew(killed, trained, why):
     """Its checkpoints stay: without a sign of life nobody can tell that it was killed."""
     commit_second(killed, killed.without_history if why == "version gone" else None)
     if why == "no checkpoint":
-        killed.delete(f"/checkpoints/{ONE}/checkpoint-00000001")
-        killed.make_dirs(f"/checkpoints/{ONE}")
+        killed.delete(f"{OWN}/{ONE}/checkpoint-00000001")
+        killed.make_dirs(f"{OWN}/{ONE}")
     elif why == "older than a run":
         killed.write_text("/runs/2026-11-21T013000Z/run.json", '{"data_version": {"number": 1}}')
     retrain_on(killed, *CHECKPOINTS, *(() if why == "not asked" else ("--resume",)))
