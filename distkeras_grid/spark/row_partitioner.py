@@ -30,6 +30,7 @@ from distkeras_grid.spark.label_columns import (
 )
 from distkeras_grid.spark.materialized_rows import IDENTITY
 from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.worker_jobs import limit_arrow_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -73,7 +74,9 @@ def summarize(
         ),
     )
     task = partial(summarize_batches, labels, takes or [Takes()] * len(labels))
-    return check_summary(read.mapInArrow(task, SUMMARIES).collect(), columns)
+    with limit_arrow_batch(frame.sparkSession):
+        parts = read.mapInArrow(task, SUMMARIES).collect()
+    return check_summary(parts, columns)
 
 
 def check_summary(parts: Sequence[Any], columns: Columns) -> DataSummary:
