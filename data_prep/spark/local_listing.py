@@ -65,23 +65,27 @@ def list_local(
     """
     root = root.rstrip("/") or "/"
     if os.path.isfile(root) or (root.endswith(ENDING) and os.path.isdir(root)):
-        files = {f"file:{root}": _info(root.encode())} if matches(os.path.basename(root)) else {}
-        return FolderListing(files)
+        try:
+            alone = {f"file:{root}": _info(root.encode())}
+        except OSError as error:
+            raise StorageError(f"{root} cannot be read: {error.strerror}.") from error
+        return FolderListing(alone if matches(os.path.basename(root)) else {})
     walk = _Walk(root.encode(), matches, each_path=each_path)
     walk.run()
     unseen = {path: CLOSED for path in walk.closed}
     for path in walk.hidden:
         if not is_attributes_of(path, walk.files):
             unseen[path] = f"its {hidden_name(os.path.basename(path))}"
-    for path in walk.hidden_folders:
+    for folder in walk.hidden_folders:
+        shown, inside = printable(folder), _Walk(os.path.join(root.encode(), folder), matches)
         try:
-            count = len(list_local(f"{root}/{path}", matches).files)
+            inside.run()
         except StorageError as error:
-            unseen[path] = f"it cannot be looked into: {error}"
+            unseen[shown] = f"it cannot be looked into: {error}"
             continue
-        if count:
-            name = hidden_name(os.path.basename(path))
-            unseen[path] = f"{pluralize(count, 'image')} in this folder, whose {name}"
+        if inside.files:
+            count, name = len(inside.files), hidden_name(os.path.basename(shown))
+            unseen[shown] = f"{pluralize(count, 'image')} in this folder, whose {name}"
     unseen |= _broken_links(walk, matches, tiled) | _unreadable_names(walk.unnamed)
     files = dict(sorted(walk.files.items()))
     return FolderListing(files, unseen, walk.again, frozenset(walk.broken))
@@ -90,13 +94,13 @@ def list_local(
 class _Walk:
     """What lies below a folder. Images that are folders are not entered."""
 
-    def __init__(self, root: bytes, matches: Matches, *, each_path: bool) -> None:
+    def __init__(self, root: bytes, matches: Matches, *, each_path: bool = False) -> None:
         self._root = root
         self._matches = matches
         self._each_path = each_path
         self.files: dict[str, FileInfo] = {}
         self.hidden: list[str] = []
-        self.hidden_folders: list[str] = []
+        self.hidden_folders: list[bytes] = []
         self.closed: list[str] = []
         # Targets of links that are not there, by the paths of the links
         self.broken: dict[str, str] = {}
@@ -136,53 +140,60 @@ class _Walk:
 
     def _is_folder_to_enter(self, entry: os.DirEntry[bytes], path: bytes) -> bool:
         """Tell whether an entry is to be entered; note it if not."""
-        is_hidden, shown = entry.name[:1] in (b".", b"_"), printable(path)
+        is_hidden = entry.name[:1] in (b".", b"_")
         try:
-            mode = entry.stat().st_mode
+            state = entry.stat()
         except OSError as error:
-            if entry.is_symlink() and not is_hidden:
-                self.broken[shown] = printable(os.readlink(entry.path))
-            elif not isinstance(error, FileNotFoundError):
-                # A disk or a server that fails for a moment: the file may still be there.
-                self.closed.append(os.path.dirname(shown) or shown)
+            if not is_hidden:
+                self._note_unreachable(entry, printable(path), error)
             return False
-        is_folder = stat.S_ISDIR(mode)
-        if is_folder and not entry.name.endswith(ENDING.encode()):
+        if stat.S_ISDIR(state.st_mode) and not entry.name.endswith(ENDING.encode()):
             if entry.name[:1] == b"_":
-                self.hidden_folders.append(shown)
+                self.hidden_folders.append(path)
             # In those that begin with a dot, programs keep thumbnails and deleted files.
             return not is_hidden
-        if not (is_folder or stat.S_ISREG(mode)) or not self._matches(printable(entry.name)):
-            return False
+        is_image = stat.S_ISDIR(state.st_mode) or stat.S_ISREG(state.st_mode)
+        if is_image and self._matches(printable(entry.name)):
+            self._note_image(entry.path, path, state, is_hidden)
+        return False
+
+    def _note_unreachable(self, entry: os.DirEntry[bytes], path: str, error: OSError) -> None:
+        if entry.is_symlink():
+            self.broken[path] = printable(os.readlink(entry.path))
+        elif not isinstance(error, FileNotFoundError):
+            # A disk or a server that fails for a moment: the file may still be there.
+            self.closed.append(os.path.dirname(path) or path)
+
+    def _note_image(
+        self, place: bytes, path: bytes, state: os.stat_result, is_hidden: bool
+    ) -> None:
         if is_hidden:
-            self.hidden.append(shown)
+            self.hidden.append(printable(path))
         elif not is_readable(path):
             self.unnamed.append(path)
         else:
             try:
-                self.files[shown] = _info(entry.path)
-            except PermissionError:
-                self.closed.append(shown)
-        return False
+                self.files[printable(path)] = _info(place, state)
+            except OSError:
+                self.closed.append(printable(path))
 
 
-def _info(path: bytes) -> FileInfo:
+def _info(path: bytes, state: os.stat_result | None = None) -> FileInfo:
     """Return size and time of a file, or of all files of an image that is a folder."""
-    parts = [path]
-    if os.path.isdir(path):
-        inside = os.walk(path, onerror=_raise)
-        parts = [os.path.join(folder, name) for folder, _, names in inside for name in names]
-    size = modified = 0
-    for part in parts:
-        with suppress(FileNotFoundError):
-            state = os.stat(part)
-            size += state.st_size
-            modified = max(modified, state.st_mtime_ns // 1_000_000)
-    return FileInfo(f"file:{path.decode()}", size, modified)
+    states = [os.stat(path) if state is None else state]
+    if stat.S_ISDIR(states[0].st_mode):
+        states = []
+        for folder, _, names in os.walk(path, onerror=_unless_gone):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    states.append(os.stat(os.path.join(folder, name)))
+    modified = max((each.st_mtime_ns // 1_000_000 for each in states), default=0)
+    return FileInfo(f"file:{printable(path)}", sum(each.st_size for each in states), modified)
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _above(path: bytes) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from fnmatch import fnmatch
 
 import pytest
@@ -86,6 +87,45 @@ def test_each_real_folder_is_followed_once(tmp_path):
     found = list_local(str(tmp_path), is_png)
     assert list(found.files) == ["b/c/0.png", "y/1.png"]
     assert found.again == {"a": "b", "b/up": "", "b/c/up": "", "z": "y"}
+
+
+def test_a_hidden_folder_is_looked_into_once(tmp_path):
+    """Two links to the folder itself were followed 2 to the power of 40 times."""
+    (tmp_path / "0.png").touch()
+    for name in ("_a", "_b"):
+        (tmp_path / name).symlink_to(".")
+    hidden = os.path.join(os.fsencode(tmp_path), b"_K\xf6rnig")
+    os.mkdir(hidden)
+    open(os.path.join(hidden, b"1.png"), "wb").close()
+    found = list_local(str(tmp_path), is_png)
+    assert list(found.files) == ["0.png"]
+    assert found.unseen.keys() == {"_a", "_b", r"_K\xf6rnig"}
+    assert found.unseen[r"_K\xf6rnig"].startswith("1 image in this folder")
+
+
+def test_a_hidden_link_closes_no_folder(tmp_path):
+    """What begins with a dot is left out, whatever it is: pruning was refused for the folder."""
+    (tmp_path / "0.png").touch()
+    (tmp_path / ".up").symlink_to(".up")
+    (tmp_path / "_down").symlink_to("0.png/below")
+    found = list_local(str(tmp_path), is_png)
+    assert (list(found.files), found.unseen, found.links) == (["0.png"], {}, frozenset())
+
+
+def test_a_folder_that_goes_while_it_is_listed_ends_nothing(tmp_path, monkeypatch):
+    for part in ("x.zarr/0/c", "x.zarr/1/c"):
+        (tmp_path / part).parent.mkdir(parents=True)
+        (tmp_path / part).write_bytes(b"four")
+    walk = os.walk
+
+    def late_walk(top, onerror):
+        for folder, folders, names in walk(top, onerror=onerror):
+            if b"0" in folders:
+                shutil.rmtree(tmp_path / "x.zarr" / "0")
+            yield folder, folders, names
+
+    monkeypatch.setattr(os, "walk", late_walk)
+    assert list_local(str(tmp_path), is_image).files["x.zarr"].length == 4
 
 
 def test_names_that_are_not_utf_8_are_told(tmp_path):
