@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from data_prep.dataset.commit import require_head
 from data_prep.dataset.edit import publish_tables
 from data_prep.dataset.label_edits import divide_into_folds
-from data_prep.dataset.manifest import DataSet
 from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, main_of
 from distkeras_grid.cli.parser import add_master_flag, verb_parser
@@ -52,19 +52,17 @@ def make_folds(
 ) -> Folds:
     """Divide the images of a data set of tiles into folds, or only those that have no fold yet."""
     storage = Storage(spark or build_session("distkeras_grid folds"))
-    made: list[Folds] = []
-
-    def divide(known: DataSet) -> dict[str, Any] | None:
-        former = None if overwrite else known.manifest.folds.get(name)
-        folds = divide_into_folds(known, by, seed, name, former=former, allow_empty=allow_empty)
-        made.append(folds)
-        if folds == known.manifest.folds.get(name):
-            return None
-        every = {**known.manifest.folds, name: folds}
-        return {**known.content, "folds": {each: every[each].to_json() for each in sorted(every)}}
-
-    publish_tables(storage, data, divide, say)
-    return made[0]
+    root = data.rstrip("/")
+    head = require_head(storage, root)
+    known = head.manifest.folds
+    former = None if overwrite else known.get(name)
+    folds = divide_into_folds(head, by, seed, name, former=former, allow_empty=allow_empty)
+    changed = None
+    if folds != known.get(name):
+        every = sorted({**known, name: folds}.items())
+        changed = {**head.content, "folds": {each: division.to_json() for each, division in every}}
+    publish_tables(storage, root, head, changed, say)
+    return folds
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from data_prep.dataset.commit import require_head
 from data_prep.dataset.edit import publish_tables
 from data_prep.dataset.label_edits import (
     EditResult,
@@ -84,21 +85,16 @@ def revise_tiles(
             edit = partial(exclude, reasons=reasons, path=path)
         else:
             edit = partial(include, names=reasons, path=path)
-    results: list[EditResult] = []
-
-    def next_content(known: DataSet) -> dict[str, Any] | None:
-        result = edit(known)
-        results.append(result)
-        former = {name: known.content["settings"].get(name) for name in settings}
-        if not result and former == settings:
-            return None
-        content = revised_content(known, result.entries, **settings)
-        for label, name in emptied_cells(known.content["counts"], content["counts"]):
-            say(f"class {label} has no tile in {name} any more")
-        return content
-
-    manifest = publish_tables(storage, data, next_content, say)
-    return results[-1].counts, manifest
+    root = data.rstrip("/")
+    head = require_head(storage, root)
+    result = edit(head)
+    former = {name: head.content["settings"].get(name) for name in settings}
+    is_changed = result or former != settings
+    changed = revised_content(head, result.entries, **settings) if is_changed else None
+    manifest = publish_tables(storage, root, head, changed, say)
+    for label, name in emptied_cells(head.content["counts"], manifest["counts"]):
+        say(f"class {label} has no tile in {name} any more")
+    return result.counts, manifest
 
 
 def build_parser() -> argparse.ArgumentParser:

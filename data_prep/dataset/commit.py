@@ -4,9 +4,9 @@ A run writes its shards under names of its own, ``shard=N-RUN``, and no file in 
 They are read once a manifest lists them. To commit, the run writes the manifest of the version that
 follows the one it began with, ``_versions/N.json``, under a hidden name, and renames it. **That
 rename is the commit.** It fails if the name exists, so of two runs that began with the same version
-the later one gets an error, however slow it was. (Object stores, and local disks without hard
-links, only look before.) A run that is killed before the rename has changed nothing, and one that
-is killed after it is complete.
+the later one gets an error, however slow it was. (In object stores, and on local disks without hard
+links, the name is only looked for before the rename.) A run that is killed before the rename has
+changed nothing, and one that is killed after it is complete.
 
 Nothing else is needed to agree: no lock, no sign of life and no journal. `vacuum` deletes what
 killed runs and former versions leave.

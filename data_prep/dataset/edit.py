@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from data_prep.dataset.commit import Transaction, require_head, vacuum
+from data_prep.dataset.commit import Transaction, vacuum
 from data_prep.dataset.dataset_card import write_cards
 from data_prep.dataset.history import next_manifest
 from data_prep.dataset.manifest import DataSet
@@ -16,18 +15,17 @@ from distkeras_grid.spark.storage import Storage
 
 def publish_tables(
     storage: Storage,
-    data: str,
-    change: Callable[[DataSet], dict[str, Any] | None],
+    root: str,
+    head: DataSet,
+    changed: dict[str, Any] | None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Commit a version with changed tables; return its manifest.
 
-    `change`: gets the data set as it is. Returns the content of the new manifest with the same
-    shards or fewer, or None if nothing changes. Number, hash and history are added here.
+    `head`: the data set as it was when the change was computed.
+    `changed`: content of the new manifest, with the same shards or fewer; None if nothing changes.
+    Number, hash and history are added here.
     """
-    root = data.rstrip("/")
-    head = require_head(storage, root)
-    changed = change(head)
     if changed is not None:
         now = datetime.now(UTC)
         head = Transaction(storage, root, head).commit(next_manifest(changed, head.manifest, now))

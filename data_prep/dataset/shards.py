@@ -111,8 +111,7 @@ class Shards:
         plan.planned = [self._done.get(each.source, each) for each in plan.planned]
         # If they are lost they are computed again: an update killed before this reads once more.
         save_fingerprints(self._storage, self._root, plan.new_fingerprints)
-        if self._transaction.head is not None:
-            vacuum(self._storage, self._root, self._say)
+        vacuum(self._storage, self._root, self._say)
         return self._content
 
     def _write_all(self) -> None:

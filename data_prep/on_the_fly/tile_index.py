@@ -52,7 +52,7 @@ IMAGES = (
     ("split", "string"),
 )
 # Settings of what is written, and of updates; `keep` measures the pixels of each tile, and an index
-# has none. One of the others that changes pixels belongs to the recipe of `cut`, too.
+# has none. An option that changes pixels belongs to the recipe of `cut`, too.
 OTHERS = (
     *("input", "output", "spec", "encoding", "quality", "overwrite", "update", "prune"),
     *("new_classes", "keep_versions", "report_images", "keep"),

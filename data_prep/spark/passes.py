@@ -391,7 +391,7 @@ def cutter(
                             reports.add({str(_decode_record(row).sha256): str(error)})
                         continue
                     yield from isolation.each_in_time(
-                        cut_image(row, ready, field, cutting, reports)
+                        cut_image(_decode_record(row), ready, field, cutting, reports)
                     )
                     if isinstance(ready.pixels, ChunkedImage):
                         # Ends this attempt of the task, because its tiles may be of two images.
@@ -425,14 +425,13 @@ def _prepared(
 
 
 def cut_image(
-    row: dict[str, Any],
+    image: ImageRecord,
     ready: PreparedImage,
     field: Field,
     cutting: TilingConfig,
     reports: Accumulator[Reports] | None = None,
 ) -> Batches:
     """Yield the kept tiles of one image, 64 in a batch; report how many were dropped."""
-    image = _decode_record(row)
     white, lost = max_stored_value(field), 0
     for _, angles in group_by_base(cutting.spec.angles):
         tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
@@ -454,7 +453,7 @@ def _trial_cut(
         content_of(row, opening) as content,
         closing(_prepared(row, content, field, cutting)) as ready,
     ):
-        for _ in cut_image(row, ready, field, cutting):
+        for _ in cut_image(_decode_record(row), ready, field, cutting):
             yield
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from data_prep.dataset.commit import require_head
 from data_prep.dataset.croissant import FILE
 from data_prep.dataset.edit import publish_tables
 from data_prep.dataset.hugging_face import CARD
@@ -22,11 +23,16 @@ def root(tmp_path):
     return tmp_path
 
 
+def publish_unchanged(root):
+    files = LocalFiles()
+    publish_tables(files, str(root), require_head(files, str(root)), None)
+
+
 def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
     """Other programs were told of the version before, until something changed."""
     (root / CARD).write_text("stale")
     before = (root / "_versions" / "3.json").read_text()
-    publish_tables(LocalFiles(), str(root), lambda _: None)
+    publish_unchanged(root)
     assert (root / CARD).read_text() != "stale"
     for name in (FILE, PAGE):
         assert "f" * 64 in (root / name).read_text()
@@ -35,8 +41,8 @@ def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
 
 
 def test_a_file_that_says_the_same_is_not_written(root):
-    publish_tables(LocalFiles(), str(root), lambda _: None)
+    publish_unchanged(root)
     names = (CARD, FILE, PAGE)
     written = {name: (root / name).stat().st_mtime_ns for name in names}
-    publish_tables(LocalFiles(), str(root), lambda _: None)
+    publish_unchanged(root)
     assert {name: (root / name).stat().st_mtime_ns for name in names} == written

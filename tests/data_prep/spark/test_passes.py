@@ -101,10 +101,13 @@ def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
     assert (bad.fingerprint, bad.pixel_sha256) == (b"", "")
 
 
-def row_of(path, sha256, source="a.tif", **more):
+def image_of(sha256, source="a.tif", **more):
+    return ImageRecord(source, TILED, sha256=sha256, label="a", split="train", **more)
+
+
+def row_of(path, sha256, source="a.tif"):
     """What a task gets to cut an image."""
-    image = ImageRecord(source, TILED, sha256=sha256, label="a", split="train", **more)
-    return {"path": path, "version": "", "image": encode_record(image)}
+    return {"path": path, "version": "", "image": encode_record(image_of(sha256, source))}
 
 
 def cut(content, cutting, found, source="a.png"):
@@ -112,9 +115,9 @@ def cut(content, cutting, found, source="a.png"):
     dtype = found.dtype
     bits = found.bits
     field = image_field(cutting.spec, found.channels, dtype, cutting.encoding, ("a",), bits)
-    row = row_of("", found.sha256, source, pixel_size=found.pixel_size)
+    image = image_of(found.sha256, source, pixel_size=found.pixel_size)
     ready = prepare(BytesIO(content), f"file:/in/{source}", source, cutting, field.shape[2])
-    return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
+    return [each for batch in cut_image(image, ready, field, cutting) for each in batch.to_pylist()]
 
 
 def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
