@@ -119,7 +119,7 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a process, thread, descriptor, port or temporary folder.
 
     Spark and TensorFlow keep theirs for the whole session. Of their tests only parameter servers
-    and the folders of their sockets are looked for.
+    are looked for.
     """
     if sys.platform != "linux":
         yield
@@ -170,8 +170,7 @@ def _of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         if sys.platform != "linux":
             yield
             return
-        # The path of a Unix socket is short. And this folder is none of a run: pytest may run in a
-        # test.
+        # This folder is none of a run: pytest may run in a test.
         folder = tempfile.mkdtemp(prefix="tests-")
         patch.setattr(tempfile, "tempdir", folder)
         patch.setenv("TMPDIR", folder)

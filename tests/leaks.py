@@ -15,9 +15,8 @@ GRACE_SECONDS = 5.0
 RUN_GRACE_SECONDS = 20.0
 #: Variable with which all processes of a session of tests begin, also those whose parent is gone.
 MARK = "DISTKERAS_GRID_TESTS"
-#: How the process of a parameter server is started, and how temporary folders of ours begin.
+#: How the process of a parameter server is started.
 SERVER = b"\0-m\0distkeras_grid.parameter_server\0"
-FOLDER = "dkg-"
 #: Threads with names of this beginning stand for workers: processes that Spark kills when a run
 #: ends, whatever they wait for.
 WORKER = "worker of a test "
@@ -86,15 +85,13 @@ def held(folder: str) -> Held:
     )
 
 
-def held_by_runs(folder: str) -> Held:
-    """Look only for what a run has beside a session that stays: its servers, and their folders.
+def held_by_runs(_: str) -> Held:
+    """Look only for what a run has beside a session that stays: its servers.
 
     Threads, descriptors and other processes are Spark's and TensorFlow's.
     """
     nothing: frozenset[str] = frozenset()
-    names = (each.name for each in os.scandir(folder) if each.is_dir())
-    folders = frozenset(name for name in names if name.startswith(FOLDER))
-    return Held(frozenset(_servers()), nothing, nothing, folders)
+    return Held(frozenset(_servers()), nothing, nothing, nothing)
 
 
 def left(

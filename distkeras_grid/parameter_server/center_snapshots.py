@@ -36,9 +36,7 @@ class Snapshots:
         self._per_epoch, self._spill = per_epoch, spill
         self._made: dict[int, Vector] = {}
         self._awaited: dict[int, int] = {}
-        # What was given last, and the newest that was asked for.
-        self._fetched: int | None = None
-        self._asked = 0
+        self._asked = 0  # The newest that was asked for
 
     @property
     def awaits(self) -> bool:
@@ -69,20 +67,16 @@ class Snapshots:
         self.take(due, center)
 
     def give(self, number: int) -> Vector:
-        """Return a snapshot. It is kept until `drop_fetched`, because the answer may be lost."""
+        """Return a snapshot, and drop those before it.
+
+        It is kept until a later one is asked for, because the answer may be lost.
+        """
         self._asked = max(self._asked, number)
         self._made = {each: center for each, center in self._made.items() if each >= self._asked}
         if number not in self._made:
             raise RefusedError(
-                f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "
-                f"run makes none. Received: a request for it in a run of {self._per_epoch} "
+                f"Snapshot {number} is not there: it is not due yet, a later one was asked for, or "
+                f"the run makes none. Received: a request for it in a run of {self._per_epoch} "
                 "snapshots an epoch."
             )
-        self._fetched = number
         return self._made[number]
-
-    def drop_fetched(self, but: int | None) -> None:
-        """Drop the snapshot that was returned last, unless it is requested again."""
-        if self._fetched is not None and self._fetched != but:
-            self._made.pop(self._fetched, None)
-            self._fetched = None

@@ -83,7 +83,10 @@ class GradientLog:
         return self._promised[seat]
 
     def receive(self, version: int, state: NDArray[np.uint8]) -> bool:
-        """Take the optimizer's state of a version, not copied; return whether it is newer."""
+        """Take the optimizer's state of a version; return whether it is newer.
+
+        It is not copied, so the weights that lie before it stay, too.
+        """
         if version <= self.version:
             return False
         self.version, self.state = version, state if state.size else None

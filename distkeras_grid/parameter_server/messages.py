@@ -1,10 +1,10 @@
 """The messages between workers, driver and server.
 
 One connection is one conversation: the client asks, the server answers, and neither sends out of
-turn: `TRANSITIONS` is the table. A message is a frozen struct
-whose fields are sent as MessagePack. Missing and unknown fields, wrong types and values out of
-range are refused when it is read. Some messages also have a section (the vector of weights, the
-optimizer's state, or what a worker keeps), whose bytes are sent as they are in memory.
+turn; `TRANSITIONS` is the table. A message is a frozen struct whose fields are sent as MessagePack.
+Missing and unknown fields, wrong types and values out of range are refused when it is read. Some
+messages also have a section (the vector of weights, the optimizer's state, or what a worker keeps),
+whose bytes are sent as they are in memory.
 """
 
 from __future__ import annotations

@@ -508,7 +508,6 @@ class ServerCore:
 
     def _poll(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = message_of(event, Poll)
-        self._snapshots.drop_fetched(None)
         missing = self._snapshots.first_epoch_missing
         events, number = self.ledger.events, self._checkpoint.number
         if message.captured >= number:
@@ -521,7 +520,6 @@ class ServerCore:
 
     def _command(self, event: ReceivedMessage, now: float) -> list[Action]:
         message, before = message_of(event, Command), self.ledger.learning_rate
-        self._snapshots.drop_fetched(None)
         self.ledger.command(message.stop, message.learning_rate, message.epochs)
         if self._commit_filter is not None and self.ledger.learning_rate != before:
             self._commit_filter.forget_norms()
@@ -532,7 +530,6 @@ class ServerCore:
 
     def _fetch_center(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = message_of(event, FetchCenter)
-        self._snapshots.drop_fetched(message.snapshot)
         if not 0 <= message.seat < self._spec.workers:
             raise RefusedError(
                 f"The run has the workers 0 to {self._spec.workers - 1}. Received: worker "

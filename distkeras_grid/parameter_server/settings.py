@@ -11,7 +11,7 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.frozen_struct import FrozenStruct
 from distkeras_grid.spec import RunSpec
 
-#: Format of the length before each part sent to the process, and before the address it returns.
+#: Format of the length before the settings sent to the process, and before its address.
 LENGTH = struct.Struct("<Q")
 
 

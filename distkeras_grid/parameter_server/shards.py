@@ -22,12 +22,9 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.records import Event, LateRecord, SkippedRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import Event, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.weights import shard_sections
-
-#: What becomes of a window: one of these is told when it has been answered.
-WINDOWS = (WindowRecord, LateRecord, SkippedRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,28 +180,28 @@ class EventMerger:
 
     def _has_come(self, event: Event) -> bool:
         """Whether an event of the first server waits for no other one."""
-        return not isinstance(event, WINDOWS) or all(
+        return not isinstance(event, WindowRecord) or all(
             each.has(event.worker) for each in self._others
         )
 
     def _settle_first(self) -> None:
         event = self._waiting.popleft()
-        if isinstance(event, WINDOWS):
+        if isinstance(event, WindowRecord):
             sizes = [each.take(event.worker) for each in self._others]
-            if isinstance(event, WindowRecord):
-                event = structs.replace(
-                    event,
-                    bytes_up=event.bytes_up + sum(up for up, _ in sizes),
-                    bytes_down=event.bytes_down + sum(down for _, down in sizes),
-                )
+            event = structs.replace(
+                event,
+                bytes_up=event.bytes_up + sum(up for up, _ in sizes),
+                bytes_down=event.bytes_down + sum(down for _, down in sizes),
+            )
         self._ready.append(event)
 
 
 class WindowQueue:
-    """The windows that another server has answered, and the first one has not yet.
+    """The windows that another server has folded, and the first one has not yet.
 
-    Each server answers the windows of a worker in their order, and each of them once. So it is
-    enough to know how many of them it is ahead of the first one, or behind it.
+    Each server folds the windows of a worker in their order, and each of them once: trainers that
+    leave out windows have one server. So it is enough to know how many of them it is ahead of the
+    first one, or behind it.
 
     `ahead`: by how many windows of each worker it was ahead when the run went on; negative if
     behind.
@@ -220,18 +217,16 @@ class WindowQueue:
             self._owed[worker] = max(0, -count)
 
     def add(self, event: Event) -> None:
-        """Note that a window was answered; other events are the first server's."""
-        if not isinstance(event, WINDOWS):
+        """Note that a window was folded; other events are the first server's."""
+        if not isinstance(event, WindowRecord):
             return
         if self._owed[event.worker]:
             self._owed[event.worker] -= 1
-        elif isinstance(event, WindowRecord):
-            self._sizes[event.worker].append((event.bytes_up, event.bytes_down))
         else:
-            self._sizes[event.worker].append((0, 0))
+            self._sizes[event.worker].append((event.bytes_up, event.bytes_down))
 
     def has(self, worker: int) -> bool:
-        """Whether the worker's next window was answered."""
+        """Whether the worker's next window was folded."""
         return bool(self._sizes[worker])
 
     def take(self, worker: int) -> tuple[int, int]:

@@ -26,7 +26,8 @@ def scratch(size: int) -> Packed:
 
     If that cannot be made, as on a full disk, it is ordinary memory, and a warning says so.
     """
-    if size < SMALL:
+    # Only where room can be had at once: macOS has no such call.
+    if size < SMALL or not hasattr(os, "posix_fallocate"):
         return np.empty(size, np.uint8)
     try:
         with tempfile.TemporaryFile(prefix="distkeras-grid-") as file:

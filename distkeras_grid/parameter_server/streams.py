@@ -26,8 +26,6 @@ _KEEPALIVE = (
 _UNIX_BUFFER = 1 << 20
 #: Descriptor of a file that is passed.
 _FILE = struct.Struct("@i")
-#: A file that is received belongs to this process alone. Not every system has the flag.
-_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class SocketStream:
@@ -62,9 +60,10 @@ class SocketStream:
     def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
         """Receive a byte, and with it a file if one comes."""
         self._set_timeout(seconds)
-        # Not socket.recv_fds, which ignores the flag. There is room for one file.
+        # Not socket.recv_fds, which ignores the flag: the file is of this process alone. There is
+        # room for one. Files come by Unix sockets, and so on Linux only, which has the flag.
         room = socket.CMSG_LEN(_FILE.size)
-        data, passed, _, _ = self._socket.recvmsg(1, room, _CLOSE_ON_EXEC)
+        data, passed, _, _ = self._socket.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
         for level, kind, content in passed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 return len(data), _FILE.unpack(content)[0]

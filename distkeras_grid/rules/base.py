@@ -146,7 +146,10 @@ class Rule(ABC):
         return centers + self.traits.shared_vectors + workers * self.traits.seat_vectors
 
     def on_join(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
-        """Record that a seat receives the center: at its start, or if a reply was lost."""
+        """Record that a seat receives the center: at its start, or if a reply was lost.
+
+        A `DeltaRule` calls it with every reply.
+        """
 
     def repeat(self, center: Vector, payload: Vector) -> None:
         """Turn a commit that was folded before into its reply, and leave the center alone.

@@ -43,7 +43,10 @@ class DeltaRule(AsynchronousRule):
     def scale_on_server(
         self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory
     ) -> None:
-        """Scale a delta before it is added to the center."""
+        """Scale a delta before it is added to the center.
+
+        `memory`: may be used as scratch space if `on_join` fills it anew.
+        """
 
     def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
         """Send ``x - x0``, scaled."""

@@ -94,7 +94,7 @@ class MeanGradientRule(SynchronousRule):
     )
 
     def vectors_for(self, workers: int) -> int:  # noqa: ARG002
-        """Return the steps that are kept, and the state of an optimizer like Adam, old and new."""
+        """Return the steps that are kept, and weights and state of Adam, old and new."""
         return 16 + 2 * 3
 
     def aggregate(

@@ -110,16 +110,6 @@ def test_a_server_in_a_container_has_other_variables_and_is_found(tmp_path):
     assert left(before, str(tmp_path), 20, held_by_runs) == {}
 
 
-def test_of_a_run_its_folder_is_found_and_not_what_spark_keeps(tmp_path):
-    before = held_by_runs(str(tmp_path))
-    (tmp_path / "spark-1").mkdir()
-    (tmp_path / "dkg-file").touch()
-    assert left(before, str(tmp_path), 0, held_by_runs) == {}
-    away = a_folder(tmp_path)
-    assert left(before, str(tmp_path), 0, held_by_runs) == {"temporary": ["dkg-left"]}
-    away()
-
-
 def test_what_ends_by_itself_is_waited_for(tmp_path):
     before = held(str(tmp_path))
     threading.Timer(0.3, lambda: None).start()

@@ -21,7 +21,7 @@ from distkeras_grid.parameter_server.shards import (
     shard_spec,
     split_parts,
 )
-from distkeras_grid.records import EpochEnded, LateRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
 from tests.specs import make_settings, make_spec
 
@@ -174,19 +174,6 @@ def test_a_window_that_the_first_one_had_when_the_run_went_on_is_told_no_more():
     joined.add(1, update(second))
     (told,) = joined.due().events
     assert (told.window, told.bytes_up) == (1, 11)
-
-
-def test_a_window_that_some_fold_and_others_do_not_waits_for_nobody_twice():
-    joined = EventMerger(2)
-    first, second = events_of(0, [0, 0])
-    late = LateRecord(0, 0, 1, 0, 1, 1, 5, 0.0)
-    joined.add(0, update(late, second))
-    assert joined.due().events == ()
-    joined.add(1, update(first))
-    assert joined.due().events == (late,)
-    joined.add(1, update(second))
-    (told,) = joined.due().events
-    assert (told.window, told.bytes_up) == (1, 2)
 
 
 def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come():

@@ -31,6 +31,14 @@ def test_a_large_buffer_is_a_file_without_a_name(tmp_path, monkeypatch):
     del buffer
 
 
+def test_a_buffer_is_memory_where_room_cannot_be_had_at_once(tmp_path, monkeypatch):
+    """On macOS."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delattr(os, "posix_fallocate")
+    scratch(2 * SMALL)[:] = 7
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
 def full_disk(code):
     def fallocate(*_):
         raise OSError(code, os.strerror(code))
@@ -39,7 +47,8 @@ def full_disk(code):
 
 
 @pytest.mark.promise(
-    "disk of the driver: full or broken, while it has states of workers or snapshots of the center",
+    "disk of the driver: has no room, or gives an error, when a state of a worker or a snapshot of "
+    "the center is put there",
     "They are held in memory; a warning says so.",
 )
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
