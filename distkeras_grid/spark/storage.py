@@ -30,7 +30,7 @@ from distkeras_grid.spark.local_names import (
     check_names_below,
     unreadable_name,
 )
-from distkeras_grid.spark.storage_errors import causes_of, is_closed, translated
+from distkeras_grid.spark.storage_errors import causes_of, disk_errors, is_closed, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -380,7 +380,7 @@ class Storage:
                 self._rename(file_system, from_path, to_path, overwrite=overwrite)
                 return
             old, new = (str(path.toUri().getPath()) for path in (from_path, to_path))
-            with local_disk.renaming(old, new):
+            with disk_errors(f"rename to {target}", source), local_disk.renaming(old, new):
                 if os.path.isfile(old):
                     # The checksum of a former file would be wrong for this one.
                     checksum = file_system.getChecksumFile(to_path)
@@ -403,7 +403,7 @@ class Storage:
     def persist(self, uri: str) -> None:
         """Let a folder that Spark has written reach the disk, if it is on a local one."""
         if (path := self.local_path(uri)) is not None:
-            with translated("write to the disk", uri):
+            with disk_errors("write to the disk", uri):
                 local_disk.persist(path)
 
     def free_space(self, uri: str) -> int:

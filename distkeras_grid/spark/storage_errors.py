@@ -41,7 +41,7 @@ def is_closed(causes: list[tuple[str, str]]) -> bool:
 
 @contextmanager
 def translated(action: str, uri: str) -> Iterator[None]:
-    """Turn an error of the JVM or of the disk into a `StorageError` with the path in it."""
+    """Turn an exception of the JVM into a `StorageError` with the path in its message."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -54,11 +54,18 @@ def translated(action: str, uri: str) -> Iterator[None]:
         raise storage_error(
             action, uri, [(type(error).__name__, _first_line(str(error)))]
         ) from error
+
+
+@contextmanager
+def disk_errors(action: str, uri: str) -> Iterator[None]:
+    """Turn an error of the local disk at `uri` into a `StorageError` with the path in it."""
+    try:
+        yield
+    except ConnectionError:  # To the JVM
+        raise
     except OSError as error:
-        # Without a number it is about the connection to the JVM, as are those that follow.
-        if error.strerror is None or isinstance(error, ConnectionError):
-            raise
-        raise storage_error(action, uri, [(type(error).__name__, error.strerror)]) from error
+        reason = error.strerror or str(error)
+        raise storage_error(action, uri, [(type(error).__name__, reason)]) from error
 
 
 def causes_of(exception: Any) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def test_bytes_round_trip_in_chunks(storage, root, tmp_path, content, monkeypatc
     assert storage.read_bytes(f"{root}/new/folder/file") == content
     assert (tmp_path / "new/folder/file").read_bytes() == content
     assert names(tmp_path / "new/folder") == ["file"]
+
+
+def test_a_temporary_folder_that_is_gone_does_not_make_a_file_missing(
+    storage, root, tmp_path, monkeypatch
+):
+    """A checkpoint that could not be read for it counted as torn."""
+    storage.write_bytes(f"{root}/file", bytes(2 * module.CHUNK_BYTES))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError, match="gone"):
+        storage.read_bytes(f"{root}/file")
 
 
 def test_text_round_trip(storage, root):
