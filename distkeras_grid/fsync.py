@@ -13,9 +13,9 @@ from pathlib import Path
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """Yield a path beside `target`; the file written there gets the name of `target` in one step.
+    """Yield a path in a new folder beside `target`; the file there takes its name in one step.
 
-    The folder is made where it is missing. An error leaves nothing in it.
+    The folder of `target` is made where it is missing. An error leaves nothing in it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:

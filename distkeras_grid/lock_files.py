@@ -26,6 +26,10 @@ def lock_file(path: str | Path) -> FileIO | None:
         raise StorageError(
             f"The lock file {path} cannot be locked: {error.strerror}. Give a file on a local disk."
         ) from error
+    if not (os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file.fileno()))):
+        # Whoever held it has deleted it, and another one may have made it anew.
+        file.close()
+        return None
     return file
 
 

@@ -197,8 +197,8 @@ class Sandbox:
                 path = daemon_class_path()
                 if not running:
                     undo.callback(self._discard)
-                    undo.callback(self._end)
                     self._configure()
+                    undo.callback(self._end)
                 self._start_all(path, time.monotonic() + START_SECONDS)
                 undo.pop_all()
 
@@ -293,12 +293,12 @@ class Sandbox:
         state = self.state
         for flag, wanted, has in (
             ("datanodes", self._datanodes, state.datanodes),
-            ("memory_mb", self._memory_mb, state.memory_mb),
+            ("memory", self._memory_mb, state.memory_mb),
         ):
             if wanted not in (None, has):
                 raise SandboxError(
-                    f"The sandbox in {self.layout.root} runs with {flag} {has}. Received: {wanted}."
-                    f" Stop it first: {self.command('stop')}."
+                    f"The sandbox in {self.layout.root} runs with --{flag} {has}. Received: "
+                    f"{wanted}. Stop it first: {self.command('stop')}."
                 )
 
     def _discard(self) -> None:
@@ -326,9 +326,8 @@ class Sandbox:
             self._datanodes or (former.datanodes if former else 1),
             self._memory_mb or (former.memory_mb if former else configuration.default_memory_mb()),
         )
-        written = layout.state.with_suffix(".new")
-        written.write_text(state.to_json(), encoding="utf-8")
-        fsync.replace(written, layout.state)
+        with fsync.atomic_file(layout.state) as written:
+            written.write_text(state.to_json(), encoding="utf-8")
         spec = find_spec("pyspark")
         pyspark = Path(str(spec.origin if spec else "")).parent
         files = configuration.files(

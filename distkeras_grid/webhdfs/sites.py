@@ -7,7 +7,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from xml.etree import ElementInclude
 
 from distkeras_grid.errors import ConfigurationError
 
@@ -21,13 +20,15 @@ OLD_NAMES = {
 }
 # As in Hadoop's Configuration: so deep a value may refer to others.
 MOST_REFERENCES = 20
+MOST_INCLUDES = 16
 
+_INCLUDE = "{http://www.w3.org/2001/XInclude}include"
 _REFERENCE = re.compile(r"\$\{([^${}\s]+)\}")
 
 
 def read_site(file: Path) -> dict[str, str]:
     """Return the properties in one of Hadoop's configuration files, and in those it includes."""
-    properties = dict(_properties(file))
+    properties = dict(_properties(file, MOST_INCLUDES))
     old = {new: properties[name] for name, new in OLD_NAMES.items() if name in properties}
     return old | properties
 
@@ -66,23 +67,25 @@ def resolved(value: str, properties: Mapping[str, str]) -> str:
     return value
 
 
-def _properties(file: Path) -> Iterator[tuple[str, str]]:
+def _properties(file: Path, depth: int) -> Iterator[tuple[str, str]]:
     try:
         root = ET.fromstring(file.read_bytes())
-        ElementInclude.include(root, _load, str(file))  # type: ignore[arg-type]
     except OSError as error:
         raise ConfigurationError(
-            f"{error.filename or file} cannot be read: {error.strerror}. Ask for the right to read "
-            "it, or set HADOOP_CONF_DIR to a copy of the cluster's configuration."
+            f"{file} cannot be read: {error.strerror}. Ask for the right to read it, or set "
+            "HADOOP_CONF_DIR to a copy of the cluster's configuration."
         ) from error
-    except (SyntaxError, ValueError, LookupError) as error:
+    except (ET.ParseError, ValueError, LookupError) as error:
         raise ConfigurationError(
             f"{file}: A configuration file of Hadoop is not XML ({error})."
         ) from error
-    for element in root.iter("property"):
-        if name := element.findtext("name"):
+    for element in root.iter():
+        if element.tag == "property" and (name := element.findtext("name")):
             yield name.strip(), (element.findtext("value") or "").strip()
-
-
-def _load(href: str, *_: object) -> ET.Element:
-    return ET.fromstring(Path(href.removeprefix("file://")).read_bytes())
+        elif element.tag == _INCLUDE:
+            other = file.parent / element.get("href", "").removeprefix("file://")
+            if not depth:
+                raise ConfigurationError(f"{file} includes {other} again and again; end that.")
+            # An include with a fallback may be missing.
+            if other.is_file() or not len(element):
+                yield from _properties(other, depth - 1)

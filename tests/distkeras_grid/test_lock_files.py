@@ -28,6 +28,18 @@ def test_one_at_a_time(path: Path) -> None:
     second.close()
 
 
+def test_a_file_that_was_deleted_before_it_was_locked_is_no_lock(path, monkeypatch) -> None:
+    """Whoever deleted it held it, and the next one makes another file."""
+    lock = fcntl.flock
+
+    def late_lock(file, operation):
+        path.unlink()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late_lock)
+    assert lock_file(path) is None
+
+
 @pytest.mark.parametrize("target", ["precious", "missing"])
 def test_a_link_is_not_followed(path: Path, target: str) -> None:
     path.with_name("precious").touch()

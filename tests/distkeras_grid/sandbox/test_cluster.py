@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import socket
 import sys
@@ -144,6 +145,18 @@ def test_a_start_that_fails_leaves_nothing_running(
     with pytest.raises(SandboxError, match="taken"):
         Sandbox(sandbox.layout.root).start()
     assert not sandbox.running()
+
+
+def test_a_first_start_that_cannot_be_configured_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cluster, "daemon_class_path", list)
+    monkeypatch.setattr(cluster, "free_ports", full)
+    with pytest.raises(OSError, match="No space left"):
+        Sandbox(tmp_path / "new").start()
 
 
 def test_a_later_start_has_the_ports_and_the_memory_of_the_first(sandbox: Sandbox) -> None:

@@ -12,7 +12,7 @@ from distkeras_grid.webhdfs.sites import read_site, read_sites
 
 INCLUDE = (
     '<configuration xmlns:xi="http://www.w3.org/2001/XInclude">'
-    '<xi:include href="{}"/></configuration>'
+    '<xi:include href="{}">{}</xi:include></configuration>'
 )
 
 
@@ -55,13 +55,15 @@ def test_files_are_included(tmp_path: Path) -> None:
     other = tmp_path / "common" / "names.xml"
     other.write_text(render_site({"fs.defaultFS": "hdfs://nn"}))
     for href in ("common/names.xml", str(other), f"file://{other}"):
-        (tmp_path / "core-site.xml").write_text(INCLUDE.format(href))
+        (tmp_path / "core-site.xml").write_text(INCLUDE.format(href, ""))
         assert read_sites(tmp_path) == {"fs.defaultFS": "hdfs://nn"}
-    (tmp_path / "core-site.xml").write_text(INCLUDE.format("gone.xml"))
+    (tmp_path / "core-site.xml").write_text(INCLUDE.format("gone.xml", "<xi:fallback/>"))
+    assert read_sites(tmp_path) == {}
+    (tmp_path / "core-site.xml").write_text(INCLUDE.format("gone.xml", ""))
     with pytest.raises(ConfigurationError, match=r"gone\.xml cannot be read: No such file"):
         read_sites(tmp_path)
-    (tmp_path / "core-site.xml").write_text(INCLUDE.format("core-site.xml"))
-    with pytest.raises(ConfigurationError, match="recursive include"):
+    (tmp_path / "core-site.xml").write_text(INCLUDE.format("core-site.xml", ""))
+    with pytest.raises(ConfigurationError, match="again and again"):
         read_sites(tmp_path)
 
 
