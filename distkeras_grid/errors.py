@@ -20,7 +20,7 @@
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
     │   ├── StartTimeoutError               workers did not all start in time
     │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
-    ├── BusyError                           another command was first, and holds the lock
+    ├── BusyError                           another command works on the same data set or sandbox
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
     │   ├── NotAuthenticatedError           a cluster wants a Kerberos ticket, and there is none
@@ -211,7 +211,7 @@ class SandboxError(ClusterError):
 
 
 class BusyError(GridError):
-    """Another command was first: it works on the same data set, or on the sandbox."""
+    """Another command works on the same data set or sandbox."""
 
 
 class StorageError(GridError):

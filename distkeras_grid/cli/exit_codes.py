@@ -54,7 +54,7 @@ HELP = {
     ExitCode.CLUSTER: "Spark or the parameter server cannot run it: slots, packages, network",
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
-    ExitCode.BUSY: "another command works on the same data set; the message says what was done",
+    ExitCode.BUSY: "another command works on the same data set or sandbox; the message says more",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN",
 }
 

@@ -135,7 +135,7 @@ def rows_of(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
     version = flags.data_version
     if flags.split is None:
         return read_parquet(spark, flags.data, version=version)
-    splits = tuple(flags.split.split(","))
+    splits = tuple(dict.fromkeys(flags.split.split(",")))
     frames = read_tiles(flags.data, splits=splits, fold=flags.fold, version=version)
     return reduce(DataFrame.unionByName, frames)
 

@@ -22,7 +22,7 @@ CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
 EXECUTOR_FAILURES = 100
 TAGS = "spark.yarn.tags"
 #: Settings that a user's --conf cannot change, and what to do instead.
-OWN = {
+SET_BY_SUBMIT = {
     "spark.master": "Give --master",
     "spark.submit.deployMode": "Give --deploy-mode",
     "spark.submit.pyFiles": "Give --py-files",
@@ -215,7 +215,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator or not name.startswith("spark."):
             raise ConfigurationError(f"--conf takes spark.NAME=VALUE. Received: {text!r}.")
-        if (other := OWN.get(name)) is not None:
+        if (other := SET_BY_SUBMIT.get(name)) is not None:
             raise ConfigurationError(f"submit itself sets {name}. Received: {text!r}. {other}.")
         settings[name] = value
     return settings

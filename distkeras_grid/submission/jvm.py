@@ -21,6 +21,8 @@ from distkeras_grid.submission.spark_submit import last_lines
 from distkeras_grid.tickets import Keytab
 
 STOP_SECONDS = 30.0
+# Hadoop waits 20 s for a host that does not answer, and would try it 45 times more.
+ONE_CONNECT = {"spark.hadoop.ipc.client.connect.max.retries.on.timeouts": "0"}
 
 
 class HadoopClient:
@@ -57,7 +59,8 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
     launch: Any = java_gateway.launch_gateway
     with tempfile.TemporaryFile() as log:
         # The master in the user's settings would start more than a JVM.
-        conf = _Settings({**settings, "spark.master": "local", "spark.submit.deployMode": "client"})
+        fixed = {"spark.master": "local", "spark.submit.deployMode": "client"}
+        conf = _Settings({**ONE_CONNECT, **settings, **fixed})
         try:
             with launching(), with_address():
                 gateway = launch(conf, {"stdout": log, "stderr": log})

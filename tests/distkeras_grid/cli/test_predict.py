@@ -69,7 +69,7 @@ def test_predictions_stand_beside_the_columns_and_are_evaluated(
 def test_a_model_is_evaluated_without_a_set_of_predictions(data, model, tmp_path, capsys):
     assert evaluate.main(["--data", data, "--model", model]) == 0
     assert "accuracy 1.0000 on 20 rows" in capsys.readouterr().out
-    flags = ["--data", data, "--model", f"{model}/model.keras", "--split", "test"]
+    flags = ["--data", data, "--model", f"{model}/model.keras", "--split", "test,test"]
     assert evaluate.main([*flags, "--features", "features", "--label", "id"]) == 0
     assert "accuracy 0.0000 on 5 rows" in capsys.readouterr().out
     assert evaluate.main([*flags, "--features", "feature"]) == 3

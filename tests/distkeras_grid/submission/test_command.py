@@ -9,7 +9,12 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
-from distkeras_grid.submission.command import OWN, Submission, command_line, parse_settings
+from distkeras_grid.submission.command import (
+    SET_BY_SUBMIT,
+    Submission,
+    command_line,
+    parse_settings,
+)
 
 
 def submission(**changes: Any) -> Submission:
@@ -97,7 +102,7 @@ def test_the_users_tags_stand_beside_that_by_which_submit_finds_the_application(
     assert conf(words(settings={"spark.yarn.tags": "team"}))["spark.yarn.tags"] == f"{tag},team"
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", SET_BY_SUBMIT)
 def test_what_submit_relies_on_is_not_overridden_without_a_word(name):
     """A flag won over it, or `submit` waited for an answer that did not come."""
     with pytest.raises(ConfigurationError, match=f"submit itself sets {name}"):

@@ -26,6 +26,22 @@ def test_it_ends_with_its_input_or_is_killed(monkeypatch, program, patience, cod
     assert process.returncode == code
 
 
+def test_a_host_that_does_not_answer_is_tried_once_unless_the_user_says_more(monkeypatch):
+    """Hadoop's own default is 45 tries of 20 s, for each path that `submit` looks up."""
+    started = []
+
+    def launch(conf, _options):
+        started.append(dict(conf.getAll()))
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(java_gateway, "launch_gateway", launch)
+    (name,) = jvm.ONE_CONNECT
+    for settings in ({}, {name: "3"}):
+        with pytest.raises(ClusterError), jvm.hadoop_client(settings):
+            pass
+    assert [each[name] for each in started] == ["0", "3"]
+
+
 @pytest.mark.parametrize(
     ("told", "error"),
     [
