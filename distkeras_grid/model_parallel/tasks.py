@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import model_from_bytes
@@ -69,7 +69,10 @@ def split_module(*_: Any) -> Module:
 
 
 def towers_engine(
-    names: Sequence[str], worker: WorkerPlan, group: DeviceGroup, driver: DriverCaller
+    names: Sequence[str],
+    worker: WorkerPlan,
+    group: DeviceGroup,
+    driver: DriverCaller,  # noqa: ARG001
 ) -> Any:
     """Return the engine of `Towers`; `names` of the towers and the master in the whole model."""
     import keras
@@ -82,7 +85,7 @@ def towers_engine(
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):
         head = head_of(model, towers, master)
     whole = FullModelLayout.of(model, parts)
-    group.host(tower_module(names, worker, 0, driver))
+    group.host(_tower(model, names[0], worker.custom_objects))
     # Of the model's input, which is the towers'.
     (scaling,) = options.pop("scaling")
     engine = TowersEngine(head, whole, group, scaling=scaling, **options)
@@ -96,15 +99,19 @@ def tower_module(
     driver: DriverCaller,  # noqa: ARG001
 ) -> Module:
     """Return a tower."""
+    model = model_from_bytes(worker.model, worker.custom_objects)
+    return _tower(model, names[number], worker.custom_objects)
+
+
+def _tower(model: Any, name: str, objects: Mapping[str, Any]) -> Module:
     import keras
 
     from distkeras_grid.model_parallel.remote_module import RemoteModule
     from distkeras_grid.model_parallel.tower_model import standalone_copy
 
-    model, objects = model_from_bytes(worker.model, worker.custom_objects), worker.custom_objects
     # Copies are built from descriptions, which contain only the names of the user's own classes.
     with keras.saving.custom_object_scope(dict(objects)):
-        tower = standalone_copy(model.get_layer(names[number]))
+        tower = standalone_copy(model.get_layer(name))
     optimizer = keras.optimizers.serialize(model.optimizer)
     return RemoteModule(tower, optimizer, objects, first=True)
 

@@ -103,11 +103,6 @@ class SplitPlan(FrozenStruct, frozen=True):
         return math.fsum(layer.whole for layer in self.layers)
 
     @property
-    def divided(self) -> float:
-        """Predicted time of the convolutions of a batch as planned [s]."""
-        return math.fsum(layer.divided for layer in self.layers)
-
-    @property
     def shares(self) -> dict[str, tuple[int, ...]]:
         """Shares of the layers that are divided."""
         return {layer.layer: layer.shares for layer in self.layers if layer.is_divided}
