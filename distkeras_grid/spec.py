@@ -348,7 +348,7 @@ class RunSpec(FrozenStruct, frozen=True):
             return msgspec.json.decode(text, type=cls)
         except UNREADABLE as error:
             raise ConfigurationError(
-                f"The description of a run is JSON. Received: {text[:80]!r} ({error})."
+                f"{cls.__name__} cannot be read: {error}. Received: {text[:80]!r}."
             ) from error
 
     def change(self, **changes: Any) -> Self:

@@ -168,7 +168,10 @@ def write_page(folder: Path, evaluation: Evaluation, pictures: dict[str, Figure]
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--output", type=Path, default=Path("demo-report"), help="folder of the page (demo-report)"
+        "--output",
+        type=Path,
+        default=Path("demo-report"),
+        help="folder of the page, whose index.html is replaced (demo-report)",
     )
     parser.add_argument("--epochs", type=int, default=5, help="passes over the tiles (5)")
     flags = parser.parse_args()

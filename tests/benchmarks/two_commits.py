@@ -127,17 +127,22 @@ def measure(folder: Path, data: Path, of: tuple[str, int, str], epochs: int, row
     }
     # -P: this file's folder is not to be searched for modules.
     command = [sys.executable, "-P", str(Path(__file__).resolve()), *words]
-    ended = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    try:
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        row.failure = f"no end after {LIMIT:.0f} s"
+        return
     if ended.returncode:
-        row.failure = ended.stderr.strip().splitlines()[-1]
+        lines = ended.stderr.strip().splitlines()
+        row.failure = lines[-1] if lines else f"exit code {ended.returncode}"
         return
     told = [line for line in ended.stdout.splitlines() if line.startswith("{")]
     row.seconds.append(json.loads(told[-1])["seconds"])
