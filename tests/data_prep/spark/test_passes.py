@@ -105,9 +105,9 @@ def image_of(sha256, source="a.tif", **more):
     return ImageRecord(source, TILED, sha256=sha256, label="a", split="train", **more)
 
 
-def row_of(path, sha256, source="a.tif"):
+def row_of(path, sha256, source="a.tif", **more):
     """What a task gets to cut an image."""
-    return {"path": path, "version": "", "image": encode_record(image_of(sha256, source))}
+    return {"path": path, "version": "", "image": encode_record(image_of(sha256, source, **more))}
 
 
 def cut(content, cutting, found, source="a.png"):
