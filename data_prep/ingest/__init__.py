@@ -1,7 +1,4 @@
-"""From labelled images, as they are published, to Parquet files that trainers read.
-
-Readers, pixels and sums are pure; `stages` runs them on executors; `job` runs the whole ingest.
-"""
+"""From folders of labelled images, uncut, to Parquet files that trainers read."""
 
 from data_prep.ingest.job import IngestResult, ingest_images
 from data_prep.ingest.settings import IngestSettings

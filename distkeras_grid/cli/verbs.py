@@ -35,7 +35,7 @@ VERBS = {
     ),
     "ingest": Verb(
         "data_prep.cli.ingest",
-        "store Fashion-MNIST, CIFAR-10 or folders of images as Parquet",
+        "store folders of whole images, of one size, as Parquet",
     ),
     "train": Verb(
         "distkeras_grid.cli.train", "train a Keras model on Spark workers", on_cluster=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-
-from data_prep.ingest.idx import read_idx
 
 VARIABLE = "FASHION_MNIST"
 FILES = {
@@ -55,13 +54,20 @@ def find_folder() -> tuple[Path | None, str]:
 def read(folder: Path, split: str) -> Rows:
     """Read ``"train"``, of it ``"fitting"`` or ``"validation"``, or ``"test"``."""
     names = FILES["test" if split == "test" else "train"]
-    images, labels = (read_idx((folder / name).read_bytes(), name) for name in names)
+    images, labels = (_read_idx(folder / name) for name in names)
     part = {
         "fitting": slice(-VALIDATION_ROWS),
         "validation": slice(-VALIDATION_ROWS, None),
     }
     chosen = part.get(split, slice(None))
     return Rows(images[chosen, ..., np.newaxis], labels[chosen].astype(np.int64))
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read an IDX file of bytes: the number of dimensions, their lengths, and the values."""
+    content = gzip.decompress(path.read_bytes())
+    lengths = np.frombuffer(content, ">u4", content[3], 4)
+    return np.frombuffer(content, np.uint8, offset=4 + lengths.nbytes).reshape(lengths)
 
 
 def write_parquet(rows: Rows, folder: Path) -> None:

@@ -46,7 +46,7 @@ TILE = "--tile 32 --allow-empty --near-duplicates off"
 VERBS = {
     "tile": f"--input {{raw}} --output {{new}} {TILE}",
     "tile --plan": f"--input {{raw}} --output {{new}} {TILE}",
-    "ingest": "--format images --input {raw} --output {new} --size 32 --allow-empty",
+    "ingest": "--input {raw} --output {new} --size 32 --allow-empty",
     "check-leaks": "--data {raw} --splits ^(?P<split>.)",
     "export": "--data {tiles} --output {new} --format png",
     "train": "--data {tiles} --output {new} --model a_net:build --features image --epochs 9999",

@@ -82,7 +82,7 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
         (("tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
         ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
         ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
-        (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
+        (("ingest", "--size", "8", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
