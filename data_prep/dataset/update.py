@@ -306,14 +306,12 @@ class UpdateRun:
         """List the images of the input folder, and label them."""
         settings, opening = self._settings, self.reader.opening
         self._say(f"listing the images in {settings.input} ...")
-        tiled = [path for path, record in base_records.items() if record.status == TILED]
-        listing = list_images(self._spark, self._storage, settings, tiled=tiled)
+        listing = list_images(self._spark, self._storage, settings)
         files = listing.files
         for path, reason in sorted(listing.unseen.items()):
             self._say(f"  left out: {path}: {reason}")
-        for path, folder in sorted(listing.again.items()):
-            self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
         if settings.prune:
+            tiled = [path for path, record in base_records.items() if record.status == TILED]
             check_pruning(self._storage, settings, listing, tiled)
         if opening.kind == SPARK:
             refuse_folders(file.uri for file in files.values())

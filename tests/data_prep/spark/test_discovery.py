@@ -1,12 +1,10 @@
-"""Which images are in a folder, where a part of it cannot be opened."""
+"""Which images are in a folder, as the system and as Spark list it."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from fnmatch import fnmatch
 
@@ -14,71 +12,10 @@ import pytest
 
 from data_prep import TilingSettings
 from data_prep.dataset.diff import FileInfo
-from data_prep.spark.discovery import check_pruning, list_by_spark, list_except, list_images
+from data_prep.spark.discovery import check_pruning, list_by_spark, list_images
 from data_prep.spark.local_listing import FolderListing
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.spark.storage_errors import is_closed
-from tests.data_prep.locked_out import needs_no_power, run_locked_out
-
-LISTS = """
-import json, sys
-from data_prep import TilingSettings
-from data_prep.spark.discovery import list_by_spark, list_images
-from distkeras_grid.errors import GridError
-from distkeras_grid.spark.session import build_session
-from distkeras_grid.spark.storage import Storage
-
-raw, locked, shut = sys.argv[1:]
-spark = build_session("listing", master="local[1]")
-storage = Storage(spark)
-
-def listed(call, folder, glob=None):
-    try:
-        listing = call(spark, storage, TilingSettings(folder, raw + ".tiles", glob=glob))
-    except GridError as error:
-        return f"{type(error).__name__}: {error}"
-    return [list(listing.files), sorted(listing.unseen)]
-
-assert storage.first_file(locked) is None
-both = "*.{zarr,png}"
-shown = [listed(call, raw, glob) for glob in (None, both) for call in (list_by_spark, list_images)]
-print(json.dumps([*shown, listed(list_images, locked), listed(list_images, shut)]))
-spark.stop()
-"""
-
-
-def test_what_lies_around_closed_folders():
-    folders = {
-        "file:/raw": ["a", "b", "c", "_d", ".e", "lost+found"],
-        "file:/raw/b": ["f", "g"],
-        "file:/raw/b/g": ["h.png", "i"],
-        "file:/": ["raw", "proc"],
-    }
-    names_in = folders.__getitem__
-    closed = ["file:/raw/lost+found", "file:/raw/b/g/i"]
-    assert list_except("file:/raw", closed, names_in) == [
-        "file:/raw/a",
-        "file:/raw/b/f",
-        "file:/raw/b/g/h.png",
-        "file:/raw/c",
-    ]
-    assert list_except("file:/", ["file:/proc"], names_in) == ["file:/raw"]
-
-
-@pytest.mark.parametrize(
-    ("name", "message", "closed"),
-    [
-        ("AccessControlException", "Permission denied: user=ada, access=READ_EXECUTE", True),
-        ("AccessDeniedException", "/raw/lost+found: Permission denied", True),
-        ("IOException", "Invalid directory or I/O error occurred for dir: /raw/a", True),
-        # Nothing is known of the whole tree then.
-        ("ConnectException", "Connection refused", False),
-        ("FileNotFoundException", "File /raw/a does not exist", False),
-    ],
-)
-def test_what_closes_a_folder(name, message, closed):
-    assert is_closed([(name, message)]) is closed
 
 
 @pytest.mark.spark
@@ -93,7 +30,7 @@ def test_spark_and_the_system_list_the_same(spark, tmp_path):
         settings = TilingSettings(str(folder), str(tmp_path / "tiles"), glob="*.{zarr,png}")
         ours = list_images(spark, storage, settings)
         theirs = list_by_spark(spark, storage, settings)
-        assert ours.unseen == theirs.unseen
+        assert ours.unseen == theirs.unseen == {}
         # Spark tells no time of files of 0 bytes.
         timeless = {
             name: replace(f, modified=f.length and f.modified) for name, f in ours.files.items()
@@ -162,58 +99,12 @@ class Known:
         return uri in self.files
 
 
-@pytest.mark.parametrize(
-    ("unseen", "links", "known", "refused"),
-    [
-        # A folder that cannot be opened, which may be the image.
-        ({"a/b": ""}, set(), [], r"a/b cannot be opened.* a/b/0\.png"),
-        ({"a/b/0.png": ""}, set(), [], r"a/b/0\.png cannot be opened"),
-        ({"a/bc": "", "a/b/0": "", "b": ""}, set(), [], None),
-        # What links have led to is kept anyway.
-        ({"a/b": ""}, {"a/b"}, [], None),
-        # The word of one listing by Spark is not enough.
-        ({}, set(), ["raw/a/b/0.png"], r"a/b/0\.png is in raw"),
-        ({}, set(), ["raw/a/b/1.png", "raw/0.tif"], None),
-    ],
-)
-def test_no_image_is_pruned_that_may_still_be_there(unseen, links, known, refused):
+def test_no_image_is_pruned_that_is_still_there():
+    """The word of one listing by Spark is not enough."""
     settings = TilingSettings("raw", "tiles", glob="*.png")
-    listing = FolderListing({"c.png": FileInfo("raw/c.png", 1, 1)}, unseen, links=frozenset(links))
+    listing = FolderListing({"c.png": FileInfo("raw/c.png", 1, 1)})
     tiled = ["c.png", "a/b/0.png", "0.tif"]
-    stop = pytest.raises(StorageError, match=refused) if refused else nullcontext()
-    with stop:
-        check_pruning(Known("hdfs", *known, "raw/c.png"), settings, listing, tiled)
-    if known:
-        check_pruning(Known("file", *known), settings, listing, tiled)
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@needs_no_power
-def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_path):
-    """It ended every night: lost+found at the root of a disk, for instance."""
-    raw = tmp_path / "raw"
-    for name in ("0 [x].png", "notes.txt", "_1.png", "a/2.png", "b/c/3.png", "b/locked/4.png"):
-        (raw / name).parent.mkdir(parents=True, exist_ok=True)
-        (raw / name).write_bytes(b"x")
-    for folder in ("a/x.zarr", "a/y.zarr", "a/z.zarr/0", "lost+found"):
-        (raw / folder).mkdir(parents=True)
-    shut = tmp_path / "shut"
-    (shut / "all").mkdir(parents=True)
-    names = ("lost+found", "b/locked", "a/y.zarr", "a/z.zarr/0")
-    locked = [*(raw / name for name in names), shut / "all"]
-    given = [str(raw), str(raw / "lost+found"), str(shut)]
-    done = run_locked_out(locked, ["-c", LISTS, *given], tmp_path)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    *shown, refused, empty = json.loads(done.stdout.splitlines()[-1])
-    hidden = ["_1.png", "a/y.zarr", "a/z.zarr", "b/locked", "lost+found"]
-    images = ["0 [x].png", "a/2.png", "b/c/3.png"]
-    by_spark, by_system, both_by_spark, both_by_system = shown
-    assert by_spark == [images, hidden]
-    # An image that is a folder is no folder to open, if it is not wanted.
-    assert by_system == [images, ["_1.png", "b/locked", "lost+found"]]
-    # An image that is a folder is as closed as the folder, or as one in it.
-    assert both_by_spark == both_by_system == [sorted([*images, "a/x.zarr"]), hidden]
-    assert refused.startswith("StorageError: ")
-    assert empty.startswith("EmptyDataError: ")
-    assert " all: this folder cannot be opened" in empty
+    with pytest.raises(StorageError, match=r"a/b/0\.png is in raw"):
+        check_pruning(Known("hdfs", "raw/a/b/0.png"), settings, listing, tiled)
+    for known in (Known("hdfs", "raw/c.png", "raw/0.tif"), Known("file", "raw/a/b/0.png")):
+        check_pruning(known, settings, listing, tiled)

@@ -12,7 +12,6 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark import storage as module
-from distkeras_grid.spark.hidden_files import find_hidden
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.storage_errors import storage_error
 
@@ -130,22 +129,6 @@ def test_a_first_file_that_is_not_empty(storage, root, tmp_path):
     assert storage.first_file(root) is None
     (tmp_path / "a" / "b" / "0.png").write_bytes(b"x")
     assert storage.first_file(root) == f"file:{tmp_path}/a/b/0.png"
-
-
-def test_what_spark_hides_is_found_wherever_it_lies(storage, root, tmp_path):
-    shown = ["a/1.png", "a/b/2.png", "c:d/3.png"]
-    hidden = ["_4.png", "a/.5.png", "a/b/_6.PNG", "c:d/_7.png", "lonely/deep/_8.png"]
-    for name in [*shown, *hidden, "a/_readme.txt", "_old/9.png", "a/.cache/_10.png"]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    whole = storage.resolve(root)
-    known = [f"{whole}/{name}" for name in shown]
-    for listed in (known, []):
-        files, folders, closed = find_hidden(storage, root, "*.{png,PNG}", listed)
-        assert closed == []
-        assert files == sorted(f"{whole}/{name}" for name in hidden)
-        assert folders == [f"{whole}/_old", f"{whole}/a/.cache"]
-    assert find_hidden(storage, f"{root}/a/1.png", "*.png", []) == ([], [], [])
 
 
 def test_a_hidden_name_stands_beside_and_is_never_the_same(storage, root, tmp_path):
