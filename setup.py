@@ -32,8 +32,6 @@ DEVELOPMENT = [
     "numpydoc>=1.8",
     "pandas-stubs<3",
     "pre-commit>=4",
-    # An FTP server on loopback, for tests.
-    "pyftpdlib>=2",
     # With pytest 9.2, pytest-xdist 3.8 does not keep groups of tests in one process.
     "pytest>=8.3,<9.2",
     "pytest-xdist>=3.6",

@@ -4,7 +4,6 @@ from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.update import UpdateResult, plan_tiles, tile_images, update_tiles
 from data_prep.geometry.grid import TileSpec, count_tiles
 from data_prep.geometry.tiler import Tile, iter_tiles
-from data_prep.on_the_fly.column import tile_field
 from data_prep.on_the_fly.local_sets import catalogue_images
 from data_prep.on_the_fly.tile_index import cut, index_tiles
 
@@ -19,7 +18,6 @@ __all__ = [
     "index_tiles",
     "iter_tiles",
     "plan_tiles",
-    "tile_field",
     "tile_images",
     "update_tiles",
 ]

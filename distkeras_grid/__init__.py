@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spec import Outliers
-    from distkeras_grid.stores.dataset_index import catalogue_tiles
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
     from distkeras_grid.trainers.elastic import AEASGD, EAMSGD, EASGD
     from distkeras_grid.trainers.ensemble import EnsembleTrainer
@@ -67,7 +66,6 @@ _HOMES = {
     "SynchronousSGD": "trainers.synchronous",
     "Towers": "model_parallel.towers",
     "build_session": "spark.session",
-    "catalogue_tiles": "stores.dataset_index",
     "download": "webhdfs.operations",
     "list_directory": "webhdfs.operations",
     "load": "trainers.saved_run",
@@ -105,7 +103,6 @@ __all__ = [
     "SynchronousSGD",
     "Towers",
     "build_session",
-    "catalogue_tiles",
     "download",
     "list_directory",
     "load",

@@ -30,7 +30,6 @@ from data_prep.images.intensity import ValueRange, range_from_columns
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import Pixels, PlaneSelector
 from data_prep.images.preprocess import PreparedImage, prepare
-from data_prep.images.tiff_metadata import parse_length
 from distkeras_grid.errors import (
     UNREADABLE,
     ConfigurationError,
@@ -152,67 +151,6 @@ def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
         except ImageError as error:
             raise ImageError(f"{first.uri}: {error}") from error
     return tiles
-
-
-def tile_field(
-    spec: TileSpec,
-    channels: int = 1,
-    dtype: str = "uint8",
-    classes: Sequence[str] = (),
-    choice: PlaneSelector | None = None,
-    bits: int | None = None,
-    name: str = "image",
-    *,
-    pixel_size: str | None = None,
-    source_pixel_size: str | None = None,
-    max_pixels: int = MAX_PIXELS,
-) -> Field:
-    """Return the description of a column of tiles that are cut when they are read.
-
-    Parameters
-    ----------
-    spec : TileSpec
-        The specification; only its `tile`, `interpolation` and `edge` are used.
-    channels : {1, 3}, default 1
-        Number of channels of a tile; images with another number are converted.
-    dtype : {"uint8", "uint16"}, default "uint8"
-        Type that all images have.
-    classes : sequence of str, optional
-        Names of the classes, by their numbers.
-    choice : Choice, optional
-        Page, channel and focal plane that are taken from each file.
-    bits : int, optional
-        Significant bits: the model sees ``2**bits - 1`` as 1. Default: all bits of the type.
-    name : str, default "image"
-        Name of the column.
-    pixel_size, source_pixel_size : str, optional
-        See `TilingSettings`. Positions are those in the resampled images.
-    max_pixels : int, default 178,956,970
-        Larger images that can only be decoded as a whole are refused.
-
-    Raises
-    ------
-    ConfigurationError
-        If a length or a number cannot be used.
-    """
-    wanted, stated = (
-        parse_length(size) if size else None for size in (pixel_size, source_pixel_size)
-    )
-    levels = int(np.iinfo(dtype).max) if bits is None else (1 << bits) - 1
-    if max_pixels < 1:
-        raise ConfigurationError(f"max_pixels must be 1 or more. Received: {max_pixels!r}.")
-    recipe = Recipe(
-        *(spec.interpolation, spec.edge, choice or PlaneSelector(), wanted, stated, max_pixels)
-    )
-    return Field(
-        name,
-        (spec.tile, spec.tile, channels),
-        dtype,
-        scale=1 / levels,
-        encoding="tile",
-        classes=tuple(classes),
-        recipe=recipe.to_text(),
-    )
 
 
 def open_content(uri: str) -> OpenFile:

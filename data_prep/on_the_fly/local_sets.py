@@ -8,7 +8,6 @@ and overlapping tiles.
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from distkeras_grid.progress import Say
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.stores.dataset_index import DatasetIndex
 from distkeras_grid.stores.locations import scheme_of
-from distkeras_grid.stores.mirrors import ByteRange, Mirrors
+from distkeras_grid.stores.mirrors import ByteRange, MirrorReader, Mirrors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,11 +171,6 @@ class ImageStore:
         """Names of the images, by their numbers in the pool."""
         return tuple(file.path for file in self.files)
 
-    @property
-    def verified(self) -> bool:
-        """True: images are known by their SHA-256."""
-        return True
-
     def open(self, node: int) -> TileCutter:
         """Return a reader for the worker on a node."""
         return TileCutter(self, Mirrors.of_node(self.locations, node))
@@ -186,21 +180,12 @@ class ImageStore:
         return f"{len(np.unique(self.pool.runs_of(places))):,} images"
 
 
-class TileCutter:
+class TileCutter(MirrorReader):
     """Cuts tiles of an `ImageStore`, image by image."""
 
     def __init__(self, store: ImageStore, mirrors: Mirrors) -> None:
-        self._store, self._mirrors = store, mirrors
-
-    @property
-    def bytes_read(self) -> Counter[str]:
-        """Bytes read, by location."""
-        return self._mirrors.bytes_read
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Number of failed reads, by location."""
-        return self._mirrors.failures
+        super().__init__(mirrors)
+        self._store = store
 
     def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
         """Cut tiles; yield those of one image at a time."""
@@ -212,10 +197,6 @@ class TileCutter:
         for run in np.unique(runs).tolist():
             mine = ordered[runs == run]
             yield mine, self._cut(run, mine - pool.starts[run])
-
-    def close(self) -> None:
-        """Close connections."""
-        self._mirrors.close()
 
     def _cut(self, run: int, numbers: Numbers) -> NDArray[Any]:
         store, file = self._store, self._store.files[run]

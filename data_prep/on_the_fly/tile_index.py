@@ -177,7 +177,7 @@ def look_at_images(
     return LookedAt(session, settings, plan, image, cutting_of(settings, storage))
 
 
-def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
+def cut(index: DataFrame) -> DataFrame:
     """Return rows whose tiles are cut when they are read.
 
     No tile is written or moved between hosts: the new column takes about 200 bytes a row.
@@ -186,16 +186,13 @@ def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
     Parameters
     ----------
     index : DataFrame
-        Rows with the columns ``uri``, ``angle``, ``x``, ``y`` and, to detect images that have
-        changed, ``source_sha256``; other columns are kept. Take the rows from `index_tiles`,
-        filtered or joined as you like, or make a table of your own.
-    field : Field, optional
-        Description of the tiles, from `tile_field`; default: what `index_tiles` noted at ``uri``.
+        Rows of `index_tiles`, filtered or joined as you like. A table of your own needs the columns
+        ``uri``, ``angle``, ``x``, ``y``, and the metadata of ``uri`` in an index.
 
     Returns
     -------
     DataFrame
-        The rows with the column ``image``, or as `field` names it.
+        The rows with the column ``image``.
 
     Raises
     ------
@@ -216,7 +213,7 @@ def cut(index: DataFrame, field: Field | None = None) -> DataFrame:
             f"An index of tiles has the columns {', '.join(wanted)}; {missing[0]!r} is missing. "
             f"Received: {', '.join(index.columns)}."
         )
-    known = field or _noted(index)
+    known = _noted(index)
     place = [F.col("uri"), *(F.col(name).cast(kind).alias(name) for name, kind in POSITIONS)]
     if "source_sha256" in index.columns:
         place.append(F.col("source_sha256").alias("sha256"))
@@ -283,8 +280,8 @@ def _noted(index: DataFrame) -> Field:
     metadata = index.schema["uri"].metadata
     if METADATA_KEY not in metadata:
         raise SchemaError(
-            "Nothing tells what the tiles of this index are. Give cut(index, field="
-            "tile_field(TileSpec(128), channels=1)), or keep the column 'uri' of index_tiles."
+            "Nothing tells what the tiles of this index are. Keep the column 'uri' of index_tiles "
+            "with its metadata."
         )
     return Field.from_metadata("image", metadata)
 

@@ -30,8 +30,7 @@ class LocalSets:
     ----------
     data : str, DataFrame or Catalogue
         Path of a Parquet data set, or a DataFrame of its rows (filtered or joined, but not moved);
-        what `catalogue_tiles` found out about one of these for several runs; or what
-        `data_prep.catalogue_images` returned, whose tiles are cut by the workers.
+        or what `data_prep.catalogue_images` returned, whose tiles are cut by the workers.
     iterations : int
         Number of iterations; each worker draws once in each.
     local_train : int
@@ -49,8 +48,8 @@ class LocalSets:
         Split of the held-out tiles.
     mirrors : sequence of str, default ()
         Locations with copies of the data set's folder, which workers read in its place: paths,
-        ``hdfs:``, ``webhdfs:``, ``http:``, ``https:`` or ``ftp:``. Each worker spreads its reads
-        over them. If one fails or sends other bytes (by their SHA-256), the next one is asked.
+        ``hdfs:``, ``webhdfs:``, ``http:`` or ``https:``. Each worker spreads its reads over them.
+        If one fails or sends other bytes (by their SHA-256), the next one is asked.
 
     Raises
     ------

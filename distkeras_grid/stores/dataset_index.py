@@ -15,11 +15,9 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from distkeras_grid.errors import ConfigurationError, SchemaError, SplitLeakError
+from distkeras_grid.errors import SchemaError, SplitLeakError
 from distkeras_grid.local_sets.tile_index import Numbers, TileIndex
-from distkeras_grid.spark.columns import Columns, resolve_columns
-from distkeras_grid.spark.dataframes import as_dataframe
-from distkeras_grid.spark.session import active_session
+from distkeras_grid.spark.columns import Columns
 from distkeras_grid.stores.locations import scheme_of
 from distkeras_grid.stores.parquet_footers import find_files
 from distkeras_grid.stores.row_runs import SOURCE_COLUMN, find_runs, numbered
@@ -27,8 +25,6 @@ from distkeras_grid.stores.tile_store import ParquetStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from distkeras_grid.feeding.schema import Field
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +39,6 @@ class DatasetIndex:
         """Return the catalogue of the same data, read from mirrors."""
         for location in mirrors:
             scheme_of(location)
-        if not self.store.verified:
-            raise ConfigurationError(
-                "Bytes of mirrors are verified by their SHA-256, which this catalogue does not "
-                f"have. Received: {len(mirrors)} mirrors. Make it with hashed=True."
-            )
         return replace(self, store=replace(self.store, locations=tuple(mirrors)))
 
     @property
@@ -72,57 +63,15 @@ class DatasetIndex:
         return pool
 
 
-def catalogue_tiles(
-    data: DataFrame | str,
-    *,
-    features_col: str | Field = "image",
-    label_col: str = "label",
-    hashed: bool = True,
-) -> DatasetIndex:
-    """Return the tiles of a Parquet data set, as data for several runs on `LocalSets`.
-
-    Given a path, `LocalSets` finds the tiles again for each run. With mirrors it also reads all
-    bytes each time, for their SHA-256.
-
-    Parameters
-    ----------
-    data : DataFrame or str
-        As in `LocalSets`.
-    features_col : str or Field, default "image"
-        Column of the tiles.
-    label_col : str, default "label"
-        Column of the class numbers.
-    hashed : bool, default True
-        Whether to read all bytes for their SHA-256, which mirrors need.
-
-    Raises
-    ------
-    GridError
-        As when a run on `LocalSets` begins.
-
-    Examples
-    --------
-    >>> tiles = catalogue_tiles("hdfs:///tiles")                         # doctest: +SKIP
-    >>> sets = LocalSets(tiles, iterations=18, local_train=6000,
-    ...                  mirrors=["ftp://mirror-1/tiles"])               # doctest: +SKIP
-    """
-    frame = as_dataframe(active_session(), data)
-    columns = resolve_columns(frame, features_col, label_col)
-    return catalogue(frame, columns, data if isinstance(data, str) else "", hashed=hashed)
-
-
 def catalogue(
     frame: DataFrame,
     columns: Columns,
     root: str,
     mirrors: Sequence[str] = (),
-    *,
-    hashed: bool = False,
 ) -> DatasetIndex:
     """Return the catalogue of a DataFrame that is read from Parquet files.
 
     `frame`: the files' rows. They may be filtered or joined, but not moved to other files.
-    `hashed`: whether to read all bytes for their SHA-256 even without mirrors.
     """
     runs = find_runs(frame, columns)
     file_of, paths = numbered(runs["file"])
@@ -135,10 +84,10 @@ def catalogue(
     home = root_of(paths, root) if root else common_folder(paths)
     for location in (home, *mirrors):
         scheme_of(location)
-    name, known = columns.features[0].name, hashed or bool(mirrors)
+    name = columns.features[0].name
     first = np.unique(file_of, return_index=True)[1]
     sizes = dict(zip(paths, runs["size"].to_numpy()[first].tolist(), strict=True))
-    files = find_files(frame.sparkSession, name, home, sizes, hashed=known)
+    files = find_files(frame.sparkSession, name, home, sizes, hashed=bool(mirrors))
     store = ParquetStore(
         pool=TileIndex.of(runs["tiles"].to_numpy(), image_of, labels, int(labels.max()) + 1),
         field=columns.features[0],

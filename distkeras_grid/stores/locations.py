@@ -1,4 +1,4 @@
-"""Folders that a worker reads by itself: local, on HDFS, or served by HTTP or FTP.
+"""Folders that a worker reads by itself: local, on HDFS, or served by HTTP.
 
 Every wait has a limit.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path, shown
 from distkeras_grid.webhdfs.network import close_session, direct_session, read_all, root_cause
 
 if TYPE_CHECKING:
-    import ftplib
-
     from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
 # Seconds to connect, to wait for the next packet, and to read a few dozen megabytes.
@@ -24,7 +22,7 @@ CONNECT_SECONDS = 20
 SILENCE_SECONDS = 60
 READ_SECONDS = 600
 #: Schemes of locations. A location without a scheme is a local path.
-SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https", "ftp")
+SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https")
 
 
 class Location(Protocol):
@@ -47,8 +45,8 @@ def scheme_of(location: str) -> str:
 
     Examples
     --------
-    >>> scheme_of("/data/tiles"), scheme_of("ftp://host/tiles")
-    ('file', 'ftp')
+    >>> scheme_of("/data/tiles"), scheme_of("http://host/tiles")
+    ('file', 'http')
     """
     scheme, colon, _ = location.partition(":")
     if not colon or "/" in scheme:
@@ -68,7 +66,7 @@ def open_location(location: str) -> Location:
         return _Local(location)
     if scheme == "hdfs" or scheme in WEB_SCHEMES:
         return _Hdfs(location)
-    return _Ftp(location) if scheme == "ftp" else _Web(location)
+    return _Web(location)
 
 
 class _Local:
@@ -144,50 +142,3 @@ class _Web:
 
     def close(self) -> None:
         close_session(self._session)
-
-
-class _Ftp:
-    def __init__(self, location: str) -> None:
-        self._parts = urlsplit(location)
-        self._open: ftplib.FTP | None = None
-
-    def read(self, path: str, start: int, stop: int | None) -> bytes:
-        import ftplib
-
-        whole = posixpath.join(unquote(self._parts.path) or "/", path).rstrip("/")
-        shown = f"ftp://{self._parts.hostname}{whole}"
-        try:
-            return self._range(whole, start, stop)
-        except (ftplib.Error, OSError, EOFError) as error:
-            # A late reply would be taken for the answer to the next request.
-            self.close()
-            if str(error).startswith("550"):
-                raise PathNotFoundError(f"There is no file {shown}.") from error
-            reason = str(error) or type(error).__name__
-            raise StorageError(f"{shown} cannot be read: {reason}.") from error
-
-    def _range(self, path: str, start: int, stop: int | None) -> bytes:
-        import ftplib
-
-        if self._open is None:
-            self._open = ftplib.FTP(timeout=SILENCE_SECONDS)
-            self._open.connect(self._parts.hostname or "", self._parts.port or 21)
-            user, password = (self._parts.username or "", self._parts.password or "")
-            self._open.login(unquote(user), unquote(password))
-            self._open.voidcmd("TYPE I")
-        data = self._open.transfercmd(f"RETR {path}", rest=start or None)
-        count = None if stop is None else stop - start
-        with data, data.makefile("rb") as stream:
-            content = read_all(stream.read1, count, READ_SECONDS)
-        try:
-            self._open.voidresp()
-        except ftplib.error_temp:
-            # So a server calls a file of which enough has come.
-            if count is None or len(content) < count:
-                raise
-        return content
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from distkeras_grid.errors import PathNotFoundError, StorageError
+from distkeras_grid.errors import StorageError
 from distkeras_grid.stores.disk_cache import DiskCache
 from distkeras_grid.stores.locations import Location, open_location, scheme_of
 from distkeras_grid.stores.rendezvous import order_mirrors
 from distkeras_grid.webhdfs.addresses import shown
 
-# How long a mirror that has failed is asked last [s]; twice as long after each further failure, up
-# to an hour. A silent one costs as much as `locations.SILENCE_SECONDS` each time it is asked.
-AVOIDED_SECONDS, LONGEST_AVOIDED_SECONDS = 60.0, 3600.0
+# How long a mirror that has failed is asked last [s]. A silent one costs as much as
+# `locations.SILENCE_SECONDS` each time it is asked.
+AVOIDED_SECONDS = 600.0
 # How often all mirrors are asked before a read fails: a connection may have been idle for too
 # long, and a server may be starting.
 ROUNDS = 2
@@ -64,8 +64,8 @@ class Mirrors:
         self._locations, self._node, self._clock = tuple(locations), node, clock
         self._cache = cache
         self._open: dict[str, Location] = {}
-        # Of those that failed in their last read: for how long they are asked last, and until when.
-        self._avoided: dict[str, tuple[float, float]] = {}
+        # Until when those that failed in their last read are asked last
+        self._avoided: dict[str, float] = {}
         self.bytes_read = Counter[str]()
         self.failures = Counter[str]()
 
@@ -86,26 +86,22 @@ class Mirrors:
 
     def _fetch(self, piece: ByteRange) -> bytes:
         problems: dict[str, str] = {}
-        missing = True
         for _ in range(ROUNDS):
             for location in self._order(piece):
                 try:
                     content = self._at(location).read(piece.path, piece.start, piece.stop)
                     problem = piece.problem(content)
                 except StorageError as error:
-                    missing = missing and isinstance(error, PathNotFoundError)
                     problem = str(error)
                 else:
                     if not problem:
                         self.bytes_read[shown(location)] += len(content)
                         self._avoided.pop(location, None)
                         return content
-                    missing = False
                 problems[shown(location)] = problem
                 self._note_failure(location)
         reasons = "; ".join(f"{location}: {problem}" for location, problem in problems.items())
-        kind = PathNotFoundError if missing else StorageError
-        raise kind(
+        raise StorageError(
             f"{piece.path or 'A file'} was asked of {len(problems)} locations, {ROUNDS} times "
             f"each, and none gave it. {reasons} Look at these servers, or name other mirrors."
         )
@@ -120,12 +116,8 @@ class Mirrors:
 
     def _order(self, piece: ByteRange) -> list[str]:
         now = self._clock()
-
-        def avoided(location: str) -> bool:
-            _, until = self._avoided.get(location, (0.0, now))
-            return now < until
-
-        return sorted(order_mirrors(self._locations, self._node, piece.name), key=avoided)
+        order = order_mirrors(self._locations, self._node, piece.name)
+        return sorted(order, key=lambda location: now < self._avoided.get(location, now))
 
     def _at(self, location: str) -> Location:
         if location not in self._open:
@@ -134,7 +126,18 @@ class Mirrors:
 
     def _note_failure(self, location: str) -> None:
         self.failures[shown(location)] += 1
-        before, _ = self._avoided.get(location, (AVOIDED_SECONDS / 2, 0.0))
-        seconds = min(2 * before, LONGEST_AVOIDED_SECONDS)
-        self._avoided[location] = (seconds, self._clock() + seconds)
+        self._avoided[location] = self._clock() + AVOIDED_SECONDS
         self._open.pop(location).close()
+
+
+class MirrorReader:
+    """Reads tiles from mirrors; a base of readers."""
+
+    def __init__(self, mirrors: Mirrors) -> None:
+        self._mirrors = mirrors
+        self.bytes_read = mirrors.bytes_read
+        self.failures = mirrors.failures
+
+    def close(self) -> None:
+        """Close connections. A second call has no effect."""
+        self._mirrors.close()

@@ -17,9 +17,9 @@ def order_mirrors(mirrors: Iterable[str], node: int | str, piece: str) -> list[s
 
     Examples
     --------
-    >>> mirrors = ["ftp://a/tiles", "http://b/tiles"]
+    >>> mirrors = ["http://a/tiles", "http://b/tiles"]
     >>> [order_mirrors(mirrors, node=1, piece=f"part-{n}")[0] for n in (2, 3)]
-    ['ftp://a/tiles', 'http://b/tiles']
+    ['http://a/tiles', 'http://b/tiles']
     """
 
     def score(mirror: str) -> bytes:

@@ -7,7 +7,6 @@ row group.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as hidden
@@ -21,7 +20,7 @@ from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.local_sets.tile_index import Numbers, TileIndex
-from distkeras_grid.stores.mirrors import ByteRange, Mirrors
+from distkeras_grid.stores.mirrors import ByteRange, MirrorReader, Mirrors
 from distkeras_grid.stores.range_reader import RangeReader
 
 if TYPE_CHECKING:
@@ -56,11 +55,6 @@ class ParquetStore:
     row_of: Numbers = hidden(repr=False)
     # Names of the images, by their numbers in the pool
     images: tuple[str, ...] = hidden(repr=False, default=())
-
-    @property
-    def verified(self) -> bool:
-        """Whether the SHA-256 of all row groups is known."""
-        return all(piece.sha256 for file in self.files for piece in file.groups)
 
     def open(self, node: int) -> ParquetReader:
         """Return a reader for a node."""
@@ -100,22 +94,13 @@ class ParquetStore:
         return by_file
 
 
-class ParquetReader:
+class ParquetReader(MirrorReader):
     """Reads tiles of a `ParquetStore`; see `distkeras_grid.local_sets.store.TileReader`."""
 
     def __init__(self, store: ParquetStore, mirrors: Mirrors) -> None:
-        self._store, self._mirrors = store, mirrors
+        super().__init__(mirrors)
+        self._store = store
         self._footers: dict[int, Any] = {}
-
-    @property
-    def bytes_read(self) -> Counter[str]:
-        """Bytes received, by location."""
-        return self._mirrors.bytes_read
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Number of failed reads, by location."""
-        return self._mirrors.failures
 
     def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
         """Read tiles, one row group at a time."""
@@ -123,10 +108,6 @@ class ParquetReader:
             for group, (tiles, rows) in groups.items():
                 column = self._column(number, group)
                 yield tiles, features_from_arrow(column.take(rows), self._store.field)
-
-    def close(self) -> None:
-        """Close connections."""
-        self._mirrors.close()
 
     def _column(self, number: int, group: int) -> pa.Array:
         import pyarrow as pa

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from distkeras_grid import Field, LocalSets, catalogue_tiles
+from distkeras_grid import Field, LocalSets
+from distkeras_grid.spark.columns import resolve_columns
+from distkeras_grid.stores.dataset_index import catalogue
 from distkeras_grid.trainers.local_data import LocalData
 from tests.faults.counting import (
     at_epoch,
@@ -108,7 +110,8 @@ class RunOnLocalSets:
         self.sets = LocalSets(path, iterations=self.iterations, local_train=60, split=None)
         terms = {"features_col": self.field}
         self.trainer = counting(negative_sum(self.noted), every, folder, **terms)
-        self.found = catalogue_tiles(path, features_col=self.field, hashed=False)
+        frame = spark.read.parquet(path)
+        self.found = catalogue(frame, resolve_columns(frame, self.field, "label"), path)
 
     def check(self, model):
         """Each set has counted once, and was told once."""

@@ -9,10 +9,12 @@ import pytest
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.folds import main, make_folds
-from distkeras_grid import AccuracyEvaluator, catalogue_tiles
+from distkeras_grid import AccuracyEvaluator
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from distkeras_grid.stores.dataset_index import catalogue
 from tests.data_prep.first_night import FirstNight, draw
 
 pytestmark = pytest.mark.spark
@@ -101,7 +103,8 @@ def test_a_notebook_sees_the_specimens_of_a_fold_and_of_a_version(spark, setting
     ]
     assert report.clusters == 4
     # Workers of local sets find the rows in their files.
-    store = catalogue_tiles(read_parquet(spark, settings.output), hashed=False).store
+    frame = read_parquet(spark, settings.output)
+    store = catalogue(frame, resolve_columns(frame, "image", "label"), "").store
     assert set(store.images) == sources(read_parquet(spark, settings.output))
 
 

@@ -23,7 +23,6 @@ from data_prep.on_the_fly.column import (
     Recipe,
     cut_tiles_of,
     open_content,
-    tile_field,
 )
 from data_prep.on_the_fly.tile_index import index_image
 from distkeras_grid.errors import (
@@ -42,6 +41,17 @@ from distkeras_grid.webhdfs import connection, failures
 from tests.distkeras_grid.webhdfs.loopback import loopback
 
 SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
+
+
+def tile_field(spec, channels=1, dtype="uint8", classes=(), choice=None, **more):
+    recipe = Recipe(spec.interpolation, spec.edge, choice or PlaneSelector(), **more)
+    shape, scale = (spec.tile, spec.tile, channels), 1 / np.iinfo(dtype).max
+    return Field(
+        *("image", shape, dtype, scale),
+        encoding="tile",
+        classes=tuple(classes),
+        recipe=recipe.to_text(),
+    )
 
 
 def read_content(uri):
@@ -279,12 +289,7 @@ def test_a_recipe_survives_the_metadata_of_a_column():
     assert again == field
     assert Recipe.from_text(again.recipe) == Recipe("linear", "drop", choice)
     assert (field.shape, field.classes, field.scale) == ((32, 32, 3), ("a", "b"), 1 / 65535)
-    # A table of one's own could not have larger images than an index has by default.
-    assert Recipe.from_text(tile_field(SPEC, max_pixels=1 << 40).recipe).max_pixels == 1 << 40
-    with pytest.raises(ConfigurationError, match="max_pixels"):
-        tile_field(SPEC, max_pixels=0)
-    sized = Recipe.from_text(tile_field(SPEC, pixel_size="500nm", source_pixel_size="1um").recipe)
-    assert (sized.pixel_size, sized.source_pixel_size) == (0.5, 1.0)
+    sized = Recipe.from_text(tile_field(SPEC, pixel_size=0.5, source_pixel_size=1.0).recipe)
     assert (sized.cutting(32, 1).pixel_size, sized.cutting(32, 1).source_pixel_size) == (0.5, 1.0)
     assert "pixel_size" not in field.recipe
 

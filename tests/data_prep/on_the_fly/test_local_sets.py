@@ -21,7 +21,7 @@ from data_prep.on_the_fly.local_sets import MOST_FETCHED_BYTES, ImageFile, Image
 from data_prep.on_the_fly.tile_index import frames_of
 from distkeras_grid.errors import ImageError, SchemaError, StorageError, UnknownArgumentError
 from distkeras_grid.local_sets.tile_index import TileIndex
-from tests.distkeras_grid.stores.servers import ftp_server, http_server
+from tests.distkeras_grid.stores.servers import http_server, webhdfs_server
 
 SPEC = TileSpec(16, angles=[0, 25, 90, 115], include_original=True)
 NAMES = ("a/0 #1.png", "a/b ü.png", "c.png")
@@ -113,7 +113,7 @@ def test_a_file_that_a_worker_cannot_hold_is_refused_by_name():
 
 
 def test_images_come_from_mirrors(folder):
-    with http_server(folder) as one, ftp_server(folder) as other:
+    with http_server(folder) as one, webhdfs_server(folder) as other:
         store = store_of(folder, [one, other])
         places = [0, *(store.pool.starts + store.pool.tiles - 1)]
         found, reader = read(store, places)

@@ -10,7 +10,7 @@ from PIL import Image
 from data_prep import TileSpec, TilingSettings, catalogue_images, cut, index_tiles, tile_images
 from data_prep.images.stain_normalization import apply_stain_matrix, find_stains
 from data_prep.on_the_fly import tile_index as index_module
-from data_prep.on_the_fly.column import cut_tiles_of, tile_field
+from data_prep.on_the_fly.column import cut_tiles_of
 from distkeras_grid.errors import (
     ConfigurationError,
     ImageError,
@@ -166,15 +166,16 @@ def test_an_index_goes_through_parquet(spark, index, tmp_path):
     assert (field.shape, field.classes) == ((32, 32, 1), ("a", "b"))
 
 
-def test_a_table_of_ones_own_can_be_cut(spark, folder):
+def test_a_table_of_ones_own_can_be_cut(spark, index, folder):
     rows = [(str(folder / "a" / "0.png"), 0, 3, 5, "a note")]
     table = spark.createDataFrame(rows, "uri string, angle int, x int, y int, note string")
-    with pytest.raises(SchemaError, match="tile_field"):
+    with pytest.raises(SchemaError, match="index_tiles"):
         cut(table)
-    frame = cut(table, tile_field(TileSpec(16), name="tile"))
-    assert frame.columns == ["uri", "angle", "x", "y", "note", "tile"]
+    table = table.withMetadata("uri", index.schema["uri"].metadata)
+    frame = cut(table)
+    assert frame.columns == ["uri", "angle", "x", "y", "note", "image"]
     with pytest.raises(SchemaError, match="'y'"):
-        cut(table.drop("y"), tile_field(TileSpec(16)))
+        cut(table.drop("y"))
 
 
 def test_a_setting_that_an_index_does_not_follow_is_refused(spark, folder):

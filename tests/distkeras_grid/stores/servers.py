@@ -1,4 +1,4 @@
-"""Real servers on loopback that serve a folder: HTTP with and without ranges, FTP, WebHDFS."""
+"""Real servers on loopback that serve a folder: HTTP with and without ranges, WebHDFS."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import contextlib
 import functools
 import http.server
 import re
-import socket
-import socketserver
-import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,79 +65,9 @@ class Slow(Ranges):
 
 
 @contextlib.contextmanager
-def slow_ftp_server(_: Path) -> Iterator[str]:
-    """As `Slow`, by FTP: it answers as little as a client asks for a file."""
-    replies = {"USER": "331 ", "PASS": "230 ", "TYPE": "200 ", "RETR": "150 "}
-
-    class Session(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            self.wfile.write(b"220 \r\n")
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                port = listener.getsockname()[1]
-                for line in self.rfile:
-                    verb = line.decode().split()[0]
-                    passive = f"229 (|||{port}|)", f"227 (127,0,0,1,{port >> 8},{port & 255})"
-                    reply = dict(zip(("EPSV", "PASV"), passive, strict=True)).get(verb)
-                    self.wfile.write(f"{reply or replies.get(verb, '500 ')}\r\n".encode())
-                    if verb == "RETR":
-                        connection, _ = listener.accept()
-                        with connection:
-                            drip(connection.sendall)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield f"ftp://ada:love@127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join(10)
-
-
-@contextlib.contextmanager
 def http_server(folder: Path, handler: type[Quiet] = Ranges) -> Iterator[str]:
     with serving(functools.partial(handler, directory=str(folder))) as address:
         yield address
-
-
-@contextlib.contextmanager
-def ftp_server(folder: Path) -> Iterator[str]:
-    with warnings.catch_warnings():
-        # Python 3.11 has the module that it is built on, and says that 3.12 has not.
-        warnings.filterwarnings("ignore", "The asyn", DeprecationWarning)
-        from pyftpdlib.authorizers import DummyAuthorizer
-        from pyftpdlib.handlers import FTPHandler
-        from pyftpdlib.ioloop import IOLoop
-        from pyftpdlib.servers import ThreadedFTPServer
-
-    authorizer = DummyAuthorizer()
-    authorizer.add_user("ada", "love@lace", str(folder))
-
-    class Handler(FTPHandler):
-        pass
-
-    class Server(ThreadedFTPServer):
-        # Otherwise all servers of a process close together.
-        _lock, _exit = threading.Lock(), threading.Event()
-
-    Handler.authorizer = authorizer
-    server = Server(("127.0.0.1", 0), Handler, ioloop=IOLoop())
-    stopped = threading.Event()
-
-    def serve() -> None:
-        # Its own thread closes the loop: a descriptor closed under a waiting epoll is an error.
-        while not stopped.is_set():
-            server.serve_forever(timeout=0.05, blocking=False, handle_exit=False)
-        server.close_all()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"ftp://ada:love%40lace@127.0.0.1:{server.address[1]}"
-    finally:
-        stopped.set()
-        thread.join(10)
 
 
 @contextlib.contextmanager

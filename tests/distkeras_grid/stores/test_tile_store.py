@@ -14,7 +14,7 @@ from distkeras_grid.errors import SchemaError, StorageError
 from distkeras_grid.stores.parquet_footers import look_at
 from distkeras_grid.stores.range_reader import RangeReader
 from distkeras_grid.stores.tile_store import leaf_of, part_of
-from tests.distkeras_grid.stores.servers import ftp_server, http_server
+from tests.distkeras_grid.stores.servers import http_server, webhdfs_server
 from tests.distkeras_grid.stores.tables import EACH, IMAGES, store_of, write_tiles
 
 
@@ -63,7 +63,7 @@ def test_encoded_images_in_a_struct_are_read(tmp_path):
 
 def test_mirrors_take_the_place_of_the_data_set(folder, pixels):
     with contextlib.ExitStack() as stack:
-        locations = [stack.enter_context(serve(folder)) for serve in (http_server, ftp_server)]
+        locations = [stack.enter_context(serve(folder)) for serve in (http_server, webhdfs_server)]
         found, reader = read(store_of(folder, locations), range(len(pixels)))
         np.testing.assert_array_equal([found[n] for n in range(len(pixels))], pixels)
         assert len(reader.bytes_read) == 2

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from distkeras_grid import Field, LocalSets, catalogue_tiles
+from distkeras_grid import Field, LocalSets
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -25,7 +25,7 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.stores.dataset_index import DatasetIndex, catalogue, common_folder, root_of
 from distkeras_grid.stores.tile_store import ParquetStore
 from distkeras_grid.trainers.local_data import LocalData, describe_local
-from tests.distkeras_grid.stores.servers import Damaged, ftp_server, http_server
+from tests.distkeras_grid.stores.servers import Damaged, http_server, webhdfs_server
 
 SIDE, CLASSES, IMAGES, EACH = 6, 3, 4, 25
 
@@ -94,7 +94,7 @@ def test_a_grid_of_desktops_in_one_call(spark, tiles):
     sets = {"iterations": 3, "local_train": 30, "local_test": 12}
     with (
         http_server(tiles) as good,
-        ftp_server(tiles) as other,
+        webhdfs_server(tiles) as other,
         http_server(tiles, Damaged) as liar,
     ):
         local = LocalSets(tiles, **sets, mirrors=[good, liar, other])
@@ -215,18 +215,6 @@ def test_filtered_and_corrected_rows_are_found_where_they_lie(spark, tiles):
     (tile,) = [p[0] for _, p in found.store.open(0).read(moved.of_class(2)[:1])]
     # Its pixels are still those of class 0.
     assert tile.max() < 60
-
-
-@pytest.mark.spark
-def test_a_catalogue_serves_several_runs_and_mirrors_if_it_knows_the_bytes(spark, tiles):
-    found = catalogue_tiles(tiles)
-    assert found.store.verified
-    assert found.at(["http://a"]).store.locations == ("http://a",)
-    assert found.at(["http://a"]).digest == found.digest
-    with pytest.raises(ConfigurationError):
-        found.at(["s3a://a"])
-    with pytest.raises(ConfigurationError):
-        catalogue_tiles(tiles, hashed=False).at(["http://a"])
 
 
 @pytest.mark.full
