@@ -19,7 +19,6 @@ import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, iter_tiles
-from data_prep.dataset.plan import TilingPlan, plan_tasks
 from data_prep.dataset.schema import image_field
 from data_prep.geometry.filters import parse_filter
 from data_prep.geometry.regions import ZoneRules
@@ -440,8 +439,6 @@ def test_a_large_file_of_another_version_is_known_by_its_bytes(remote, monkeypat
 
 def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     """Once to inspect and once to cut; it was 5 to 18 times."""
-    import pyarrow as pa
-
     read, decoded = Counter(), Counter()
 
     class Counting(FileOpener):
@@ -456,23 +453,13 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
         return open_image(stream, uri, *rest, **more)
 
     monkeypatch.setattr(preprocess, "open_image", counting)
-    opening = Counting("file")
-    sources, scans = zip(*map(planned, paths), strict=True)
-    rows = [{"path": scan.uri} for scan in scans]
-    assert len(scanned(CUTTING, rows, opening)) == len(paths)
-    by_path = {source.source: scan for source, scan in zip(sources, scans, strict=True)}
-    # Few images and many slots: an image was cut by several tasks.
-    tasks = plan_tasks(TilingPlan(sources, by_path, ("a",), 2, 256), slots=16)
-    rows = [
-        row_of(by_path[image.source].uri, image.sha256, image.source)
-        for task in tasks
-        for image in task
-    ]
-    cut = cutter(FIELD, CUTTING, opening, tolerant=False)
+    found = scanned(CUTTING, [{"path": f"file:{path}"} for path in paths], Counting("file"))
+    rows = [row_of(each.uri, each.sha256, each.uri) for each in found]
+    cut = cutter(FIELD, CUTTING, Counting("file"), tolerant=False)
     tiles = sum(batch.num_rows for batch in cut(iter([pa.RecordBatch.from_pylist(rows)])))
     assert tiles == len(paths) * len(list(iter_tiles(np.zeros((24, 24), np.uint8), SPEC)))
     assert set(read.values()) == set(decoded.values()) == {2}
-    assert set(read) == {scan.uri for scan in scans}
+    assert set(read) == {f"file:{path}" for path in paths}
 
 
 @pytest.mark.spark
