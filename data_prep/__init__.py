@@ -4,7 +4,6 @@ from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.update import UpdateResult, plan_tiles, tile_images, update_tiles
 from data_prep.geometry.grid import TileSpec, count_tiles
 from data_prep.geometry.tiler import Tile, iter_tiles
-from data_prep.on_the_fly.local_sets import catalogue_images
 from data_prep.on_the_fly.tile_index import cut, index_tiles
 
 __all__ = [
@@ -12,7 +11,6 @@ __all__ = [
     "TileSpec",
     "TilingSettings",
     "UpdateResult",
-    "catalogue_images",
     "count_tiles",
     "cut",
     "index_tiles",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from data_prep.dataset.plan import TilingPlan
 
 #: Columns of an index beside those of its image, with their Spark types.
 POSITIONS = (("angle", "double"), ("x", "int"), ("y", "int"))
@@ -111,11 +109,24 @@ def index_tiles(
     EmptyDataError, ImageError, LabelError, SplitLeakError
         If the images cannot be used.
     """
-    looked = look_at_images("index_tiles", images, spec, spark, say, options)
-    settings, plan, image = looked.settings, looked.plan, looked.image
-    session = looked.session
-    recipe = Recipe.of(settings.spec, looked.cutting)
-    field = replace(image, encoding="tile", recipe=recipe.to_text())
+    if "keep" in options:
+        raise ConfigurationError(
+            "index_tiles cannot keep tiles by conditions: they are measured on the pixels of each "
+            f"tile, and it cuts none. Received: keep={options['keep']!r}. Write the tiles by "
+            "tile_images with keep, or leave it out."
+        )
+    if unknown := set(options) - set(OPTIONS):
+        raise UnknownArgumentError.among("index_tiles", unknown, OPTIONS)
+    # Nothing is written, so there is no output; but the settings need one.
+    settings = TilingSettings(images, images, spec or TileSpec(), **options)
+    session = spark or build_session("distkeras_grid tiling")
+    check_executors(session, TILING_PACKAGES)
+    storage = Storage(session)
+    if not storage.exists(images):
+        raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
+    plan, image = make_plan(session, settings, say)
+    cutting = cutting_of(settings, storage)
+    field = replace(image, encoding="tile", recipe=Recipe.of(settings.spec, cutting).to_text())
     slots = task_slots(session)
     rows = [
         (
@@ -131,50 +142,11 @@ def index_tiles(
     index = (
         sources.repartition(slots, "key")
         .sortWithinPartitions("source")
-        .mapInArrow(indexer(looked.cutting), _schema(field, _columns(looked.cutting)))
+        .mapInArrow(indexer(cutting), _schema(field, _columns(cutting)))
     )
     return with_groups(
         index, {each.source: each.group for each in plan.sources if each.group is not None}
     )
-
-
-@dataclass(frozen=True)
-class LookedAt:
-    """The images of a folder, inspected, labelled and split."""
-
-    session: SparkSession
-    settings: TilingSettings
-    plan: TilingPlan  # Its sources are sorted by path
-    image: Field  # The image column
-    cutting: TilingConfig
-
-
-def look_at_images(
-    caller: str,
-    images: str,
-    spec: TileSpec | None,
-    spark: SparkSession | None,
-    say: Say,
-    options: Mapping[str, Any],
-) -> LookedAt:
-    """Look at the images of a folder as `index_tiles` does."""
-    if "keep" in options:
-        raise ConfigurationError(
-            f"{caller} cannot keep tiles by conditions: they are measured on the pixels of each "
-            f"tile, and it cuts none. Received: keep={options['keep']!r}. Write the tiles by "
-            "tile_images with keep, or leave it out."
-        )
-    if unknown := set(options) - set(OPTIONS):
-        raise UnknownArgumentError.among(caller, unknown, OPTIONS)
-    # Nothing is written, so there is no output; but the settings need one.
-    settings = TilingSettings(images, images, spec or TileSpec(), **options)
-    session = spark or build_session("distkeras_grid tiling")
-    check_executors(session, TILING_PACKAGES)
-    storage = Storage(session)
-    if not storage.exists(images):
-        raise PathNotFoundError(f"There is no input folder {images}. Check the path.")
-    plan, image = make_plan(session, settings, say)
-    return LookedAt(session, settings, plan, image, cutting_of(settings, storage))
 
 
 def cut(index: DataFrame) -> DataFrame:

@@ -1,5 +1,5 @@
 """Local data sets: each worker draws its own tiles in each iteration, and reads them itself.
 
-`pool`, `drawing` and `coverage` do no I/O. `policy` gives the windows, `rows` reads the tiles of a
-window from a store, and `work` trains and tests with them.
+`tile_index` and `sampler` do no I/O. `rows` reads the tiles of a window from a store, and
+`worker_sampler` gives the windows and tests with them.
 """

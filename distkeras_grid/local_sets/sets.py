@@ -28,9 +28,9 @@ class LocalSets:
 
     Parameters
     ----------
-    data : str, DataFrame or Catalogue
-        Path of a Parquet data set, or a DataFrame of its rows (filtered or joined, but not moved);
-        or what `data_prep.catalogue_images` returned, whose tiles are cut by the workers.
+    data : str or DataFrame
+        Path of a Parquet data set, or a DataFrame of its rows (filtered or joined, but not moved).
+        The workers also cut tiles of a stored index (`data_prep.cut`).
     iterations : int
         Number of iterations; each worker draws once in each.
     local_train : int

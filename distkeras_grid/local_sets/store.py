@@ -37,17 +37,22 @@ class TileReader(Protocol):
 class TileStore(Protocol):
     """A data set from which local sets are read: a value that travels to the workers."""
 
-    pool: TileIndex  # All tiles
-    field: Field  # The feature: shape, type and scaling of a tile
-    label_name: str  # Name of the label column
-    locations: tuple[str, ...]  # Locations from which the data are read
+    @property
+    def pool(self) -> TileIndex:
+        """All tiles."""
+        ...
+
+    @property
+    def field(self) -> Field:
+        """The feature: shape, type and scaling of a tile."""
+        ...
 
     def open(self, node: int) -> TileReader:
         """Return a reader for a node."""
         ...
 
     def describe_reading(self, places: Numbers) -> str:
-        """Return what a worker reads for some tiles, such as ``"12 images"``."""
+        """Return what a worker reads for some tiles, such as ``"row groups of 12.5 MB"``."""
         ...
 
 

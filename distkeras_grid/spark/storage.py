@@ -30,7 +30,7 @@ from distkeras_grid.spark.local_names import (
     check_names_below,
     unreadable_name,
 )
-from distkeras_grid.spark.storage_errors import causes_of, disk_errors, is_closed, translated
+from distkeras_grid.spark.storage_errors import disk_errors, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,25 +150,17 @@ class Storage:
     def first_file(self, uri: str) -> str | None:
         """Return the full path of a file below `uri` that is not empty; None if none is found.
 
-        Only the first thousand files are looked at, up to a directory that cannot be opened.
+        Only the first thousand files are looked at.
         """
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
         with translated("list", uri):
             file_system, path = self.java_path(uri)
-            try:
-                if not file_system.exists(path):
-                    return None
-                files = file_system.listFiles(path, True)
-                for _ in range(FIRST_FILES):
-                    if not files.hasNext():
-                        break
-                    status = files.next()
-                    if int(status.getLen()) > 0:
-                        return str(status.getPath().toString())
-            except Py4JJavaError as error:
-                if not is_closed(causes_of(error.java_exception)):
-                    raise
+            files = file_system.listFiles(path, True) if file_system.exists(path) else None
+            for _ in range(FIRST_FILES):
+                if files is None or not files.hasNext():
+                    break
+                status = files.next()
+                if int(status.getLen()) > 0:
+                    return str(status.getPath().toString())
         return None
 
     def read_bytes(self, uri: str) -> bytes:
@@ -428,7 +420,7 @@ class Storage:
         Where a directory has no quota, HDFS adds up all that lies below, and refuses if others have
         locked some of that: ``/tmp`` and ``/`` on most clusters. There is nothing to yield then.
         """
-        from py4j.protocol import Py4JJavaError
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         while path is not None:
             try:

@@ -28,16 +28,6 @@ HINTS = {
     "again.",
 }
 
-# Java's exceptions of a directory that this user may not open, and what it says of one whose disk
-# fails.
-CLOSED = ("AccessControlException", "AccessDeniedException")
-BROKEN_DIRECTORY = "I/O error occurred for dir"
-
-
-def is_closed(causes: list[tuple[str, str]]) -> bool:
-    """Tell whether a directory cannot be opened, from class names and messages of exceptions."""
-    return any(name in CLOSED or BROKEN_DIRECTORY in message for name, message in causes)
-
 
 @contextmanager
 def translated(action: str, uri: str) -> Iterator[None]:

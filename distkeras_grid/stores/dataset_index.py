@@ -6,11 +6,10 @@ the files' footers and, if there are mirrors, every byte of the feature column f
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -31,24 +30,9 @@ if TYPE_CHECKING:
 class DatasetIndex:
     """A data set, divided into splits."""
 
-    store: Any  # The tiles and where they are; it is sent to the workers
+    store: ParquetStore  # The tiles and where they are; it is sent to the workers
     # The split of each run of the store's pool; empty strings if the data have no splits
     splits: tuple[str, ...]
-
-    def at(self, mirrors: Sequence[str]) -> DatasetIndex:
-        """Return the catalogue of the same data, read from mirrors."""
-        for location in mirrors:
-            scheme_of(location)
-        return replace(self, store=replace(self.store, locations=tuple(mirrors)))
-
-    @property
-    def digest(self) -> str:
-        """Identity of the tiles: their number, images, labels and splits."""
-        pool = self.store.pool
-        sha256 = hashlib.sha256(repr((self.splits, self.store.images)).encode())
-        for column in (pool.tiles, pool.images, pool.labels):
-            sha256.update(column.astype("<i8").tobytes())
-        return sha256.hexdigest()[:16]
 
     def pool_of(self, split: str) -> TileIndex:
         """Return the tiles of a split; they keep their numbers in the store."""
@@ -59,8 +43,7 @@ class DatasetIndex:
                 f"The data have no split {split!r}. Their splits: {known}. Choose from these "
                 "(split and test_split of LocalSets)."
             )
-        pool: TileIndex = self.store.pool.select(mine)
-        return pool
+        return self.store.pool.select(mine)
 
 
 def catalogue(
@@ -91,12 +74,10 @@ def catalogue(
     store = ParquetStore(
         pool=TileIndex.of(runs["tiles"].to_numpy(), image_of, labels, int(labels.max()) + 1),
         field=columns.features[0],
-        label_name=columns.labelled[0].name,
         locations=tuple(mirrors) or (unquote(home),),
         files=tuple(files[path] for path in paths),
         file_of=file_of,
         row_of=runs["row"].to_numpy(),
-        images=images,
     )
     return DatasetIndex(store, splits)
 

@@ -28,10 +28,10 @@ SCHEMES = ("file", "hdfs", *WEB_SCHEMES, "http", "https")
 class Location(Protocol):
     """A folder with a copy of the data."""
 
-    def read(self, path: str, start: int, stop: int | None) -> bytes:
+    def read(self, path: str, start: int, stop: int) -> bytes:
         """Return some bytes of a file.
 
-        `stop`: one more than the last byte; None for the end of the file.
+        `stop`: one more than the last byte.
         """
         ...
 
@@ -74,12 +74,12 @@ class _Local:
         path = location.removeprefix("file:")
         self._folder = Path("/" + path.lstrip("/") if location.startswith("file:") else path)
 
-    def read(self, path: str, start: int, stop: int | None) -> bytes:
-        whole = self._folder / path if path else self._folder
+    def read(self, path: str, start: int, stop: int) -> bytes:
+        whole = self._folder / path
         try:
             with open(whole, "rb") as stream:
                 stream.seek(start)
-                return stream.read() if stop is None else stream.read(stop - start)
+                return stream.read(stop - start)
         except FileNotFoundError as error:
             raise PathNotFoundError(f"There is no file {whole} on this host.") from error
         except OSError as error:
@@ -94,14 +94,13 @@ class _Hdfs:
         self._place = parse_path(location)
         self._open: WebHdfsConnection | None = None
 
-    def read(self, path: str, start: int, stop: int | None) -> bytes:
+    def read(self, path: str, start: int, stop: int) -> bytes:
         from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
         if self._open is None:
             self._open = WebHdfsConnection(find_address(self._place))
-        whole = posixpath.join(self._place.path, path).rstrip("/")
-        count = None if stop is None else stop - start
-        return self._open.read_range(whole, start, count, seconds=READ_SECONDS)
+        whole = posixpath.join(self._place.path, path)
+        return self._open.read_range(whole, start, stop - start, seconds=READ_SECONDS)
 
     def close(self) -> None:
         if self._open is not None:
@@ -114,22 +113,19 @@ class _Web:
         self._location = location.rstrip("/")
         self._session = direct_session()
 
-    def read(self, path: str, start: int, stop: int | None) -> bytes:
+    def read(self, path: str, start: int, stop: int) -> bytes:
         import urllib3
 
-        url = f"{self._location}/{quote(path)}" if path else self._location
+        url = f"{self._location}/{quote(path)}"
         try:
             return self._range(url, start, stop)
         except (OSError, urllib3.exceptions.HTTPError) as error:
             raise StorageError(f"{shown(url)} cannot be read: {root_cause(error)}.") from error
 
-    def _range(self, url: str, start: int, stop: int | None) -> bytes:
-        # Some servers do not support ranges and send the whole file.
-        wanted = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
-        is_whole = start == 0 and stop is None
+    def _range(self, url: str, start: int, stop: int) -> bytes:
         with self._session.get(
             url,
-            headers={} if is_whole else wanted,
+            headers={"Range": f"bytes={start}-{stop - 1}"},
             timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
             stream=True,
         ) as answer:
@@ -137,7 +133,8 @@ class _Web:
                 raise PathNotFoundError(f"There is no file at {shown(url)}.")
             if answer.status_code not in (200, 206):
                 raise StorageError(f"{shown(url)} cannot be read: status {answer.status_code}.")
-            content = read_all(answer.raw.read1, None, READ_SECONDS)
+            # Some servers do not support ranges and send the whole file.
+            content = read_all(answer.raw.read1, READ_SECONDS)
             return content if answer.status_code == 206 else content[start:stop]
 
     def close(self) -> None:

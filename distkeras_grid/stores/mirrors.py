@@ -28,8 +28,8 @@ class ByteRange:
     """Some bytes of a file."""
 
     path: str  # Path of the file below the mirror's folder
-    start: int = 0  # The first byte
-    stop: int | None = None  # One more than the last byte; the end of the file by default
+    start: int  # The first byte
+    stop: int  # One more than the last byte
     sha256: str = ""  # SHA-256 of the bytes, in hexadecimal; empty if it is not known
 
     @property
@@ -39,7 +39,7 @@ class ByteRange:
 
     def problem(self, content: bytes) -> str:
         """Return what is wrong with bytes that were read as this piece; empty if nothing is."""
-        if self.stop is not None and len(content) != self.stop - self.start:
+        if len(content) != self.stop - self.start:
             return f"{len(content)} of {self.stop - self.start} bytes came"
         if self.sha256 and hashlib.sha256(content).hexdigest() != self.sha256:
             return "its SHA-256 is not that of the data set"
@@ -57,7 +57,7 @@ class Mirrors:
     def __init__(
         self,
         locations: Sequence[str],
-        node: int | str = 0,
+        node: int = 0,
         cache: DiskCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -102,7 +102,7 @@ class Mirrors:
                 self._note_failure(location)
         reasons = "; ".join(f"{location}: {problem}" for location, problem in problems.items())
         raise StorageError(
-            f"{piece.path or 'A file'} was asked of {len(problems)} locations, {ROUNDS} times "
+            f"{piece.path} was asked of {len(problems)} locations, {ROUNDS} times "
             f"each, and none gave it. {reasons} Look at these servers, or name other mirrors."
         )
 

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable
 
 
-def order_mirrors(mirrors: Iterable[str], node: int | str, piece: str) -> list[str]:
+def order_mirrors(mirrors: Iterable[str], node: int, piece: str) -> list[str]:
     """Return all mirrors in the order in which a node asks them for a piece.
 
     Examples

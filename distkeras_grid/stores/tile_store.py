@@ -45,7 +45,6 @@ class ParquetStore:
 
     pool: TileIndex  # All tiles
     field: Field  # The feature column
-    label_name: str  # Name of the label column
     # Folders with the same files; each worker chooses among them
     locations: tuple[str, ...] = hidden(repr=False)
     files: tuple[ParquetFile, ...] = hidden(repr=False)
@@ -53,8 +52,6 @@ class ParquetStore:
     # ``(runs,)``, int64
     file_of: Numbers = hidden(repr=False)
     row_of: Numbers = hidden(repr=False)
-    # Names of the images, by their numbers in the pool
-    images: tuple[str, ...] = hidden(repr=False, default=())
 
     def open(self, node: int) -> ParquetReader:
         """Return a reader for a node."""
@@ -67,7 +64,7 @@ class ParquetStore:
     def bytes_of(self, places: Numbers) -> int:
         """Return how many bytes of row groups hold some tiles."""
         return sum(
-            (piece.stop or 0) - piece.start
+            piece.stop - piece.start
             for file, groups in self.groups_of(places).items()
             for piece in (self.files[file].groups[group] for group in groups)
         )
@@ -121,7 +118,7 @@ class ParquetReader(MirrorReader):
             self._footers[number] = pq.read_metadata(pa.BufferReader(content))
         metadata, piece = self._footers[number], file.groups[group]
         content = self._mirrors.fetch(piece)
-        ranges = RangeReader(partial(part_of, content, piece.start), file.footer.stop or 0)
+        ranges = RangeReader(partial(part_of, content, piece.start), file.footer.stop)
         stream = pa.PythonFile(ranges, mode="r")
         with pq.ParquetFile(stream, metadata=metadata, pre_buffer=False) as opened:
             leaf = leaf_of(metadata, name)

@@ -10,7 +10,6 @@ import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
-from distkeras_grid.feeding.shapes import inputs_of, match
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.local_sets.sampler import TileSampler, expected_coverage
 from distkeras_grid.local_sets.sets import LocalSets
@@ -81,10 +80,7 @@ def local_config(config: TrainerConfig, sets: LocalSets) -> TrainerConfig:
 
 
 def resolve_local(config: TrainerConfig, data: TrainingData) -> tuple[LocalData, Columns]:
-    """Find the tiles of local sets, and the columns that a run on them reads.
-
-    Spark is needed only if they are not catalogued.
-    """
+    """Find the tiles of local sets, and the columns that a run on them reads."""
     sets: LocalSets = data.data
     model = config.keras_model
     if data.sample_weight is not None:
@@ -92,19 +88,6 @@ def resolve_local(config: TrainerConfig, data: TrainingData) -> tuple[LocalData,
             "Local sets have no sample weights. Received: sample_weight_col "
             f"{data.sample_weight!r}."
         )
-    if isinstance(sets.data, DatasetIndex):
-        index = sets.data
-        matched = match(config.features_col, inputs_of(model), "features_col")
-        names = [name.name if isinstance(name, Field) else name for name in matched]
-        if names != [index.store.field.name]:
-            raise ConfigurationError(
-                f"The tiles of this catalogue are called {index.store.field.name!r}: set "
-                f"features_col={index.store.field.name!r}. Received: {config.features_col!r}."
-            )
-        if sets.mirrors:
-            index = index.at(sets.mirrors)
-        label = Field(index.store.label_name, (), "int64")
-        return LocalData(sets, index), Columns((index.store.field,), (label,))
     frame = as_dataframe(active_session(), sets.data)
     columns = resolve_columns(frame, config.features_col, config.label_col, model=model)
     if len(columns.features) != 1 or len(columns.labels) != 1 or columns.features[0].columns:

@@ -23,7 +23,6 @@ from distkeras_grid.spec import (
     RunSpec,
     ScheduleSpec,
 )
-from distkeras_grid.stores.dataset_index import DatasetIndex
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
@@ -121,8 +120,6 @@ def source_of(data: Any) -> str:
         data = data.data
     if isinstance(data, str):
         return data
-    if isinstance(data, DatasetIndex):
-        return f"catalogue {data.digest}"
     # Spark gives columns and steps other numbers in each session.
     stable = re.sub(r"#\d+L?|plan_id=\d+", "", plan_of(data))
     return f"plan {hashlib.sha256(stable.encode()).hexdigest()[:16]}"

@@ -183,7 +183,7 @@ class WebHdfsConnection:
                 answer = self._client._open(path, offset=start or None, length=count)
             try:
                 with closing(answer), self._translated():
-                    return read_all(answer.raw.read1, None, seconds)
+                    return read_all(answer.raw.read1, seconds)
             except TimeoutError as error:
                 raise Unreachable(self._client.asked, str(error), "broken") from error
 

@@ -79,16 +79,13 @@ def close_session(session: requests.Session) -> None:
     session.close()
 
 
-def read_all(read1: Callable[[int], bytes], count: int | None, seconds: float) -> bytes:
-    """Read so many bytes, or all, as they come: a server that sends too slowly is given up.
+def read_all(read1: Callable[[int], bytes], seconds: float) -> bytes:
+    """Read all bytes as they come: a server that sends too slowly is given up.
 
     `seconds`: time limit for all [s]; a `TimeoutError` ends it.
     """
     deadline, content = time.monotonic() + seconds, bytearray()
-    while count is None or len(content) < count:
-        piece = read1(PIECE_BYTES if count is None else min(PIECE_BYTES, count - len(content)))
-        if not piece:
-            break
+    while piece := read1(PIECE_BYTES):
         content += piece
         if time.monotonic() > deadline:
             raise TimeoutError(f"it has not come within {seconds} s")

@@ -9,7 +9,6 @@ from typing import Any
 from data_prep import (
     TileSpec,
     TilingSettings,
-    catalogue_images,
     cut,
     index_tiles,
     tile_images,
@@ -56,8 +55,7 @@ def train_on_sets(data: Any, name: str) -> None:
     )
 
 
-def train_on_cut_tiles(images: str) -> None:
-    index = index_tiles(images, SPEC, **SPLIT)
+def train_on_cut_tiles(index: Any) -> None:
     train, held_out = (cut(index.where(f"split = '{name}'")) for name in ("train", "validation"))
     trainer = ADAG(net(), communication_window=2, **ARGUMENTS)
     trainer.train(train, validation_data=held_out, seed=4)
@@ -74,8 +72,10 @@ def main(images: str, tiles: str) -> int:
     manifest = tile_images(TilingSettings(images, tiles, SPEC, **SPLIT))
     tell(name="tiled", train=sum(manifest["counts"]["train"].values()))
     train_on_sets(tiles, "tiles")
-    train_on_sets(catalogue_images(images, SPEC, **SPLIT), "images")
-    train_on_cut_tiles(images)
+    index = index_tiles(images, SPEC, **SPLIT)
+    cut(index).write.parquet(f"{tiles}-index")
+    train_on_sets(f"{tiles}-index", "images")
+    train_on_cut_tiles(index)
     return 0
 
 

@@ -7,10 +7,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from data_prep import TileSpec, TilingSettings, catalogue_images, cut, index_tiles, tile_images
-from data_prep.images.stain_normalization import apply_stain_matrix, find_stains
+from data_prep import TileSpec, TilingSettings, cut, index_tiles, tile_images
 from data_prep.on_the_fly import tile_index as index_module
-from data_prep.on_the_fly.column import cut_tiles_of
 from distkeras_grid.errors import (
     ConfigurationError,
     ImageError,
@@ -52,13 +50,29 @@ def written(spark, folder, tmp_path_factory):
     return spark.read.parquet(output).cache()
 
 
+def tiles_of(frame):
+    """Places of tiles, pixels and scaling, as a trainer reads them."""
+    from distkeras_grid.spark.columns import resolve_columns
+    from distkeras_grid.trainers.validation import collect
+
+    known = ("src_cx", "src_cy", "label", "label_name", "split", "source_sha256")
+    ordered = frame.orderBy(*POSITION)
+    held = collect(ordered, resolve_columns(frame, "image", "label"))
+    places = [tuple(row) for row in ordered.select(*POSITION, *known).collect()]
+    return places, held.features[0], [field.scaling for field in held.fields]
+
+
+def assert_same_tiles(frame, written):
+    (places, pixels, scaling), expected = tiles_of(frame), tiles_of(written)
+    assert len(places) > 50
+    assert (places, scaling) == (expected[0], expected[2])
+    np.testing.assert_array_equal(pixels, expected[1])
+
+
 def test_an_index_has_the_tiles_that_would_be_written(index, written):
-    same = (*POSITION, "src_cx", "src_cy", "label", "label_name", "split", "source_sha256")
-    found, expected = (
-        sorted(map(tuple, frame.select(*same).collect())) for frame in (index, written)
-    )
-    assert len(found) > 100
-    assert found == expected
+    rows = cut(index)
+    assert Field.from_metadata("image", rows.schema["image"].metadata).encoding == "tile"
+    assert_same_tiles(rows, written)
 
 
 def test_every_option_is_documented():
@@ -68,8 +82,8 @@ def test_every_option_is_documented():
 
 
 def test_tiles_are_not_chosen_by_pixels_that_nobody_has_cut():
-    with pytest.raises(ConfigurationError, match=r"catalogue_images .*keep.*tile_images"):
-        catalogue_images("raw", SPEC, spark=object(), keep="bg_fraction<0.9")
+    with pytest.raises(ConfigurationError, match=r"index_tiles .*keep.*tile_images"):
+        index_tiles("raw", SPEC, spark=object(), keep="bg_fraction<0.9")
 
 
 def test_an_index_has_the_groups_of_its_images(spark, folder):
@@ -83,75 +97,42 @@ def test_an_index_has_the_groups_of_its_images(spark, folder):
     assert "group" in rows.columns
 
 
-def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(index, written):
-    from distkeras_grid.spark.columns import resolve_columns
-    from distkeras_grid.trainers.validation import collect
-
-    rows = cut(index)
-    assert Field.from_metadata("image", rows.schema["image"].metadata).encoding == "tile"
-    held, stored = (
-        collect(frame, resolve_columns(frame, "image", "label"))
-        for frame in (each.orderBy(*POSITION) for each in (rows, written))
-    )
-    assert len(held) == written.count()
-    np.testing.assert_array_equal(held.labels[0], stored.labels[0])
-    np.testing.assert_array_equal(held.features[0], stored.features[0])
-    assert [field.scaling for field in held.fields] == [field.scaling for field in stored.fields]
-
-
-def test_stains_travel_with_the_index(spark, tmp_path):
-    rng = np.random.default_rng(3)
-    for name in "ab":
-        for number in range(4):
-            amounts = rng.uniform(0, 1.5, (50, 60, 2)) * rng.integers(0, 2, (50, 60, 1))
-            density = amounts @ np.array([[0.6, 0.7, 0.3], [0.1, 0.9, 0.2]])
-            pixels = (255 * np.exp(-density)).astype(np.uint8)
-            (tmp_path / name).mkdir(exist_ok=True)
-            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
-    spec = TileSpec(32, angles=[0])
-    options = {"split": "1", "normalise": "macenko"}
-    index = index_tiles(str(tmp_path), spec, spark=spark, **options)
-    rows = cut(index.where("source = 'b/3.png'")).select("image", "x", "y").toArrow()
-    found = cut_tiles_of(
-        [memoryview(each.as_py()) for each in rows["image"]],
-        Field.from_metadata("image", index.schema["uri"].metadata),
-    )
-    pixels = np.asarray(Image.open(tmp_path / "b" / "3.png"))
-    expected = apply_stain_matrix(pixels, find_stains(pixels))
-    assert (expected != pixels).any()
-    assert len(found) >= 1
-    places = zip(rows["x"].to_pylist(), rows["y"].to_pylist(), strict=True)
-    for tile, (x, y) in zip(found, places, strict=True):
-        np.testing.assert_array_equal(tile, expected[y : y + 32, x : x + 32])
-
-
-def test_pixel_sizes_travel_with_the_index(spark, tmp_path):
-    """Images of two magnifications; those cut later are shrunk as those written."""
-    from distkeras_grid.spark.columns import resolve_columns
-    from distkeras_grid.trainers.validation import collect
-
+def draw_magnified(folder):
+    """Images of two magnifications and 12 bits."""
     for seed, (label, side) in enumerate((("a", 0.25), ("b", 0.31))):
-        (tmp_path / "raw" / label).mkdir(parents=True)
+        (folder / label).mkdir(parents=True)
         sizes = {"PhysicalSizeX": side, "PhysicalSizeY": side}
         pixels = np.random.default_rng(seed).integers(0, 4096, (200, 260), dtype=np.uint16)
-        path = tmp_path / "raw" / label / "0.tif"
+        path = folder / label / "0.tif"
         tifffile.imwrite(path, pixels, ome=True, metadata={"axes": "YX", **sizes}, tile=(64, 64))
-    options = {"split": "1", "bottom_strip": 30, "pixel_size": "0.5um"}
-    settings = TilingSettings(str(tmp_path / "raw"), str(tmp_path / "tiles"), SPEC, **options)
+
+
+def draw_stained(folder):
+    rng = np.random.default_rng(3)
+    for name in "ab":
+        (folder / name).mkdir(parents=True)
+        for number in range(4):
+            amounts = rng.uniform(0, 1.5, (80, 90, 2)) * rng.integers(0, 2, (80, 90, 1))
+            density = amounts @ np.array([[0.6, 0.7, 0.3], [0.1, 0.9, 0.2]])
+            pixels = (255 * np.exp(-density)).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+@pytest.mark.parametrize(
+    ("draw", "options"),
+    [
+        (draw_magnified, {"bottom_strip": 30, "pixel_size": "0.5um", "normalise": "min-max"}),
+        (draw_stained, {"normalise": "macenko"}),
+    ],
+)
+def test_sizes_ranges_and_stains_of_images_travel_with_the_index(spark, tmp_path, draw, options):
+    draw(tmp_path / "raw")
+    settings = TilingSettings(
+        *(str(tmp_path / "raw"), str(tmp_path / "tiles"), SPEC), split="1", **options
+    )
     tile_images(settings, spark=spark)
-    written = spark.read.parquet(settings.output)
-    index = index_tiles(settings.input, SPEC, spark=spark, **options)
-    same = (*POSITION, "src_cx", "src_cy")
-    found, expected = (
-        sorted(map(tuple, frame.select(*same).collect())) for frame in (index, written)
-    )
-    assert len(found) > 50
-    assert found == expected
-    held, stored = (
-        collect(frame, resolve_columns(frame, "image", "label"))
-        for frame in (each.orderBy(*POSITION) for each in (cut(index), written))
-    )
-    np.testing.assert_array_equal(held.features[0], stored.features[0])
+    index = index_tiles(settings.input, SPEC, spark=spark, split="1", **options)
+    assert_same_tiles(cut(index), spark.read.parquet(settings.output))
 
 
 def test_a_row_is_small_and_holds_no_pixel(index):
@@ -159,11 +140,23 @@ def test_a_row_is_small_and_holds_no_pixel(index):
     assert max(sizes) < 300 < 32 * 32
 
 
-def test_an_index_goes_through_parquet(spark, index, tmp_path):
-    index.where("split = 'train'").limit(5).write.parquet(str(tmp_path / "index"))
-    again = cut(spark.read.parquet(str(tmp_path / "index")))
-    field = Field.from_metadata("image", again.schema["image"].metadata)
-    assert (field.shape, field.classes) == ((32, 32, 1), ("a", "b"))
+def test_local_sets_of_an_index_have_the_tiles_that_would_be_written(
+    spark, index, written, tmp_path
+):
+    from distkeras_grid.spark.columns import resolve_columns
+    from distkeras_grid.stores.dataset_index import catalogue
+
+    path = str(tmp_path / "index")
+    cut(index).write.parquet(path)
+    found = []
+    for frame, root in ((spark.read.parquet(path), path), (written, "")):
+        indexed = catalogue(frame, resolve_columns(frame, "image", "label"), root)
+        pool, reader = indexed.store.pool, indexed.store.open(0)
+        assert pool.class_sizes.tolist() == [len(indexed.store.pool) // 2] * 2
+        held = reader.read(indexed.pool_of("train").of_class(1))
+        found.append(sorted(tile.tobytes() for _, tiles in held for tile in tiles))
+    assert len(found[0]) > 50
+    assert found[0] == found[1]
 
 
 def test_a_table_of_ones_own_can_be_cut(spark, index, folder):

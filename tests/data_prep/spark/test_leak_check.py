@@ -127,20 +127,6 @@ def test_a_file_that_no_row_of_spark_holds_ends_no_check(spark, published):
     assert checked.pictures == {"train": 5, "val": 2, "test": 2}
 
 
-def test_one_page_of_files_with_several(spark, tmp_path):
-    pages = np.stack([STACK[0, 0, 0], STACK[0, 1, 1]])
-    for split, order in (("train", [0, 1]), ("test", [0, 0])):
-        (tmp_path / split).mkdir()
-        tifffile.imwrite(tmp_path / split / "a.tif", pages[order], photometric="minisblack")
-    kinds = {}
-    for page in (0, 1):
-        checked = check_leaks_of(str(tmp_path), spark=spark, choice=PlaneSelector(page=page))
-        kinds[page] = [leak.kind for leak in checked.leaks]
-        assert checked.unreadable == {}
-    assert kinds == {0: ["pixels"], 1: []}
-    assert main(["--data", str(tmp_path), "--page", "0"]) == 3
-
-
 def test_files_and_folders_of_microscopes(spark, tmp_path):
     for split in ("train", "test"):
         (tmp_path / split).mkdir()

@@ -54,7 +54,6 @@ def store_of(folder: Path, locations=(), encoding="raw", hashed=True):
     return ParquetStore(
         TileIndex.of([EACH] * IMAGES, runs, runs % CLASSES, CLASSES),
         field,
-        "label",
         tuple(locations) or (str(folder),),
         tuple(files),
         runs // (IMAGES // 2),

@@ -86,8 +86,6 @@ def test_M3_a_part_is_the_slice_of_the_whole(kind, locations):
     location = open_location(locations[kind])
     path = "plain.bin" if kind == "file" else PATH
     try:
-        whole = location.read(path, 0, None)
-        assert whole == CONTENT
         for start, stop in RANGES:
             assert location.read(path, start, stop) == CONTENT[start:stop]
         with pytest.raises(PathNotFoundError):
@@ -188,14 +186,14 @@ def test_what_has_come_is_kept_and_not_read_again(mirrors, locations, tmp_path):
 
 def test_a_file_that_no_mirror_has_is_said_to_be_missing(mirrors):
     with pytest.raises(StorageError, match="There is no file"):
-        mirrors(["path", "ranges", "webhdfs"]).fetch(ByteRange("none.bin"))
+        mirrors(["path", "ranges", "webhdfs"]).fetch(ByteRange("none.bin", 0, 1))
 
 
 def test_no_password_is_told(mirrors):
     place = f"127.0.0.1:{free_port()}"
     reader = mirrors([f"http://ada:secret@{place}/tiles"])
     with pytest.raises(StorageError) as caught:
-        reader.fetch(ByteRange("a"))
+        reader.fetch(ByteRange("a", 0, 1))
     assert "secret" not in str(caught.value)
     assert reader.failures == {f"http://{place}/tiles": 2}
 
