@@ -145,7 +145,7 @@ def _list_folders(
 
 def _find_folders(storage: Storage, settings: InputSettings) -> list[str]:
     """Return the whole paths of images that are folders."""
-    matches, found = storage.matcher(settings.file_glob), list[str]()
+    matches, folders = storage.matcher(settings.file_glob), list[str]()
     with translated("list", settings.input):
         file_system, root = storage.java_path(settings.input)
         waiting = [root]
@@ -157,8 +157,8 @@ def _find_folders(storage: Storage, settings: InputSettings) -> list[str]:
                 paths = [each.getPath() for each in entries]
                 waiting += [each for each in paths if str(each.getName())[0] not in "_."]
             elif matches(name):
-                found.append(str(here.toString()))
-    return found
+                folders.append(str(here.toString()))
+    return folders
 
 
 def _as_path(uri: str) -> str:

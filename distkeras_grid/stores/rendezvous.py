@@ -18,8 +18,8 @@ def order_mirrors(mirrors: Iterable[str], node: int, piece: str) -> list[str]:
     Examples
     --------
     >>> mirrors = ["http://a/tiles", "http://b/tiles"]
-    >>> [order_mirrors(mirrors, node=1, piece=f"part-{n}")[0] for n in (2, 3)]
-    ['http://a/tiles', 'http://b/tiles']
+    >>> [order_mirrors(mirrors, node=1, piece=f"part-{n}")[0] for n in (1, 2)]
+    ['http://b/tiles', 'http://a/tiles']
     """
 
     def score(mirror: str) -> bytes:

@@ -206,10 +206,10 @@ def test_images_that_are_not_there_are_refused(spark, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index):
+def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index, tmp_path):
     import keras
 
-    from distkeras_grid import AveragingTrainer, ModelPredictor
+    from distkeras_grid import AveragingTrainer, LocalSets, ModelPredictor
 
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
@@ -224,18 +224,16 @@ def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index)
     train, validation, test = (
         rows.where(f"split = '{split}'") for split in ("train", "validation", "test")
     )
-    trainer = AveragingTrainer(
-        model,
-        worker_optimizer=keras.optimizers.Adam(0.3),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        features_col="image",
-        label_col="label",
-        batch_size=16,
-        num_epoch=6,
-        num_workers=2,
-        progress=False,
-    )
+    arguments = {
+        "worker_optimizer": keras.optimizers.Adam(0.3),
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "metrics": ["accuracy"],
+        "features_col": "image",
+        "batch_size": 16,
+        "num_workers": 2,
+        "progress": False,
+    }
+    trainer = AveragingTrainer(model, num_epoch=6, **arguments)
     trained = trainer.train(train, validation_data=validation, seed=2)
     assert trainer.history.samples == 6 * train.count()
     assert trainer.history.history["val_accuracy"][-1] > 0.95
@@ -243,3 +241,10 @@ def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index)
     right = [int(np.argmax(row.prediction)) == row.label for row in found]
     assert len(right) == test.count() > 50
     assert np.mean(right) > 0.95
+    rows.write.parquet(str(tmp_path / "index"))
+    sets = LocalSets(str(tmp_path / "index"), iterations=6, local_train=64, local_test=32)
+    trainer = AveragingTrainer(model, **arguments)
+    trainer.train(sets, validation_data=test, seed=0)
+    assert trainer.history.samples == 6 * 2 * 64
+    assert trainer.history.history["val_accuracy"][-1] > 0.95
+    assert trainer.history.local_tests().accuracy.iloc[-1] > 0.9
