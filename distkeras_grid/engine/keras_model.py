@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import inspect
 import re
 import tempfile
 import warnings
@@ -15,14 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.custom_classes import (
-    accept_parts,
-    compile_as_described,
-    described,
-    has_own_compile,
-    is_of_keras,
-    rebuilding,
-)
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
@@ -30,6 +22,9 @@ from distkeras_grid.weights import StateSection, Variable, WeightLayout
 # The states of random generators, which Keras does not save, follow this in an archive's comment.
 #: The name under which custom objects allow code in an archive, which is the user's own.
 LAMBDAS = "__lambda__"
+# Arguments that each layer has, and those without a name.
+OF_EVERY_MODEL = {"name", "trainable", "dtype"}
+VARIABLE_ARGUMENTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OWN_COMPILE = "`compile\\(\\)` was not called"
 _GENERATORS = b"distkeras_grid generators:"
 # Bytes of the description of one variable in a worker's own state, and a little more.
@@ -225,12 +220,10 @@ def initial_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype
 
     word = np.random.SeedSequence(list(seed)).generate_state(1)[0]
     keras.utils.set_random_seed(int(word))
-    layers = layers_of(model)
-    own = {keras.saving.get_registered_name(type(each)): type(each) for each in layers}
-    own = rebuilding({name: kind for name, kind in own.items() if not is_of_keras(kind)})
-    with described(layers), keras.saving.custom_object_scope(own):
-        kind = own.get(keras.saving.get_registered_name(type(model)), type(model))
-        other = kind.from_config(model.get_config())
+    kinds = {type(layer) for layer in layers_of(model)}
+    own = {keras.saving.get_registered_name(kind): kind for kind in kinds if not _is_of_keras(kind)}
+    with keras.saving.custom_object_scope(own):
+        other = type(model).from_config(model.get_config())
     accept_parts(other)
     if not other.built:
         other.build_from_config(model.get_build_config())
@@ -279,13 +272,11 @@ def adapted_digest(model: Any) -> str:
 
 def model_to_bytes(model: Any) -> bytes:
     """Return a model as a ``.keras`` archive."""
+    _refuse_undescribed(model)
     with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
         path = Path(folder) / "model.keras"
         try:
-            with described(layers_of(model)), warnings.catch_warnings():
-                # Its arguments are added below.
-                warnings.filterwarnings("ignore", message=_OWN_COMPILE)
-                model.save(path)
+            model.save(path)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"Keras cannot save model {model.name!r}: {_cause(error)} Classes of your own need "
@@ -311,14 +302,12 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
                 warnings.filterwarnings("ignore", message=_OWN_COMPILE)
                 # An optimizer that was saved before its first step has no state to load.
                 warnings.filterwarnings("ignore", message="Skipping variable loading for optim")
-                objects = rebuilding(custom_objects or {})
+                objects = dict(custom_objects or {})
                 safe = objects.pop(LAMBDAS, None) is None
                 # A scope, because a class may be registered, too.
                 with keras.saving.custom_object_scope(objects):
                     model = keras.saving.load_model(path, objects, safe_mode=safe)
                     accept_parts(model)
-                    if has_own_compile(model):
-                        compile_as_described(model, _read_config(path).get("compile_config") or {})
         except (NameError, OSError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"Keras cannot load the model: {_cause(error)} {_remedy(error)} "
@@ -328,10 +317,36 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
         return model
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as archive:
-        config: dict[str, Any] = json.loads(archive.read("config.json"))
-    return config
+def accept_parts(model: Any) -> None:
+    """Regard a model without a ``call`` of its own as built, if all layers in it are."""
+    import keras
+
+    parts = list(model._flatten_layers(include_self=False))
+    if not model.built and parts and type(model).call is keras.Model.call:
+        model.built = all(part.built for part in parts)
+
+
+def _refuse_undescribed(model: Any) -> None:
+    """Refuse a class of models that Keras would build again with the defaults of its arguments."""
+    import keras
+
+    for layer in layers_of(model):
+        kind: Any = type(layer)
+        own = kind.__init__ is not keras.Model.__init__ and not _is_of_keras(kind)
+        if not isinstance(layer, keras.Model) or not own:
+            continue
+        default = kind.get_config is keras.Model.get_config
+        _, *parameters = inspect.signature(kind.__init__).parameters.values()
+        named = [each.name for each in parameters if each.kind not in VARIABLE_ARGUMENTS]
+        if default and set(named) - OF_EVERY_MODEL:
+            raise ConfigurationError(
+                f"Keras does not know with which {', '.join(named)} {kind.__name__} was built. "
+                f"Give {kind.__name__} get_config(), which returns its constructor's arguments."
+            )
+
+
+def _is_of_keras(kind: type) -> bool:
+    return kind.__module__.startswith("keras.")
 
 
 def _cause(error: BaseException) -> str:
@@ -350,7 +365,10 @@ def _remedy(error: BaseException) -> str:
             "keras.config.enable_unsafe_deserialization() first, if the model is your own."
         )
     if "__init__()" in cause:
-        return "Give that class get_config(), which returns its constructor's arguments."
+        return (
+            "Let the constructor of that class take **kwargs for super().__init__(**kwargs), and "
+            "give the class get_config(), which returns its own arguments."
+        )
     return "Name layers, losses and metrics of your own in custom_objects={...}."
 
 

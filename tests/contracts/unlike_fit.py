@@ -173,7 +173,7 @@ def metric_that_does_not_add() -> Run:
 
 
 class Scaled(layers.Layer):
-    """A layer that keeps its argument under another name, and has no `get_config`."""
+    """A layer with an array as argument, and without `get_config`."""
 
     def __init__(self, table: np.ndarray) -> None:
         super().__init__()
@@ -185,9 +185,9 @@ class Scaled(layers.Layer):
 
 
 @refused(
-    "a class of your own without `get_config` that does not keep its arguments",
-    "table",
-    "`self.table = table` in `__init__`, or `get_config()`",
+    "a class of your own whose arguments Keras cannot save",
+    "Scaled",
+    "`get_config()`, which returns them",
 )
 def layer_without_config() -> Run:
     model = net(Scaled(np.ones(3)), layers.Dense(1))

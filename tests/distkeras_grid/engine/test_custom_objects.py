@@ -89,8 +89,21 @@ def test_what_is_registered_travels_with_what_is_given():
 
 @pytest.mark.tensorflow
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
-def test_code_in_a_model_is_refused():
+def test_code_in_a_model_goes_through_where_it_is_allowed_and_nowhere_else():
     import keras
+    from keras.src.backend.common import global_state
 
+    from distkeras_grid.engine.keras_model import model_from_bytes
+
+    archive = archive_of(keras.layers.Lambda(lambda x: x))
     with pytest.raises(ConfigurationError):
-        serializable_objects(archive_of(keras.layers.Lambda(lambda x: x)), {})
+        serializable_objects(archive, {})
+    try:
+        keras.config.enable_unsafe_deserialization()
+        objects = serializable_objects(archive, {})
+    finally:
+        global_state.set_global_attribute("safe_mode_saving", None)
+    # As on an executor, where it was not called.
+    assert model_from_bytes(archive, objects).count_params() == 3
+    with pytest.raises(ConfigurationError):
+        model_from_bytes(archive)

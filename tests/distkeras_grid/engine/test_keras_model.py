@@ -96,6 +96,39 @@ def test_own_layers_travel_by_custom_objects():
         model_from_bytes(archive)
 
 
+def test_classes_that_keras_would_build_otherwise_are_refused_by_name():
+    import keras
+
+    class Halved(keras.Model):
+        def __init__(self, factor=0.5, **options):
+            super().__init__(**options)
+            self.factor, self.dense = factor, keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.factor * self.dense(x)
+
+    class Told(Halved):
+        def get_config(self):
+            return {**super().get_config(), "factor": self.factor}
+
+    class Bare(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+    halved, told, bare = Halved(0.1), Told(0.1), Bare()
+    for model in (halved, told, bare):
+        model(np.ones((1, 4)))
+    assert model_from_bytes(model_to_bytes(told), {"Told": Told}).factor == 0.1
+    with pytest.raises(ConfigurationError, match=r"factor Halved.*get_config"):
+        model_to_bytes(halved)
+    with pytest.raises(ConfigurationError, match=r"\*\*kwargs.*get_config"):
+        model_from_bytes(model_to_bytes(bare), {"Bare": Bare})
+
+
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
 def test_code_inside_an_archive_is_refused():
     import keras
