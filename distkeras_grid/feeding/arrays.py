@@ -91,16 +91,6 @@ def decode_images(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     return images
 
 
-def from_bgr(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
-    """Return the pixels of Spark's ``image`` source, channels in the order RGB; see `Decode`."""
-    images = aligned_empty((len(contents), *field.shape), field.dtype)
-    for row, content in enumerate(contents):
-        _check_sizes(np.array([len(content)]), field.nbytes, field.name, f"{field.nbytes} bytes")
-        pixels = np.frombuffer(content, field.dtype).reshape(field.shape)
-        images[row] = pixels[:, :, ::-1] if field.shape[2] == 3 else pixels
-    return images
-
-
 def _decoded(content: memoryview, field: Field, row: int) -> NDArray[Any]:
     import cv2
 

@@ -44,8 +44,6 @@ ENCODED: Mapping[str, Encoding] = {
         "distkeras_grid.feeding.delta_encoding:from_differences",
         same_size=True,
     ),
-    # What Spark's image source gives: the pixels of OpenCV, blue first.
-    "bgr": Encoding(("uint8",), "distkeras_grid.feeding.arrays:from_bgr", same_size=True),
     # A tile that is not cut yet: the bytes say where it lies in which image.
     "tile": Encoding(("uint8", "uint16"), "data_prep.on_the_fly.column:cut_tiles_of", grouped=True),
 }

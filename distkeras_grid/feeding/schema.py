@@ -18,9 +18,7 @@ from distkeras_grid.feeding.encodings import ENCODED
 
 METADATA_KEY = "distkeras_grid"
 VERSION = 1
-#: Arrays of numbers of any length up to that of the shape, with zeros at the end.
-PADDED = "padded"
-ENCODINGS = ("raw", PADDED, *ENCODED)
+ENCODINGS = ("raw", *ENCODED)
 DTYPES = (
     "uint8",
     "int8",
@@ -50,20 +48,16 @@ class Field:
         NumPy name of the type in which a value is stored, little-endian.
     scale, offset : float, default 1.0 and 0.0
         The model sees ``value * scale + offset`` as float32.
-    encoding : {"raw", "padded", "jpeg", "png", "difference", "bgr", "tile"}, default "raw"
+    encoding : {"raw", "jpeg", "png", "difference", "tile"}, default "raw"
         ``raw`` is the array's bytes in C order; ``jpeg`` and ``png`` are the bytes of an image
         file; ``difference`` is the bytes of an array in which each row of the image is its
-        difference from the row above (`distkeras_grid.feeding.delta_encoding`); ``bgr`` is what
-        Spark's ``image`` source gives, blue first, and the model sees RGB; ``tile`` says where a
-        tile lies in an image, and it is cut when it is read (`data_prep.cut`). A ``padded`` value
-        is an array that may be shorter than the shape says, and gets zeros at its end.
+        difference from the row above (`distkeras_grid.feeding.delta_encoding`); ``tile`` says where
+        a tile lies in an image, and it is cut when it is read (`data_prep.cut`).
     classes : tuple of str, default ()
         Name of class ``i`` at position ``i``, if the labels beside the column have names.
     recipe : str, default ""
         What a decoder must know in addition, as JSON text. For the encoding ``tile``, how images
         are read and rotated.
-    columns : tuple of str, default ()
-        Names of several columns of numbers that make one value; `name` then names them all.
 
     Raises
     ------
@@ -87,13 +81,11 @@ class Field:
     encoding: str = "raw"
     classes: tuple[str, ...] = ()
     recipe: str = ""
-    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # JSON and users give lists, but a frozen value needs tuples.
         object.__setattr__(self, "shape", _without_list(self.shape))
         object.__setattr__(self, "classes", _without_list(self.classes))
-        object.__setattr__(self, "columns", _without_list(self.columns))
         self._check_name_and_shape()
         self._check_storage()
         self._check_meaning()
@@ -107,11 +99,6 @@ class Field:
     def nbytes(self) -> int:
         """Bytes of one decoded value."""
         return self.size * np.dtype(self.dtype).itemsize
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of the columns that a value is made of."""
-        return self.columns or (self.name,)
 
     @property
     def is_file(self) -> bool:
@@ -142,8 +129,6 @@ class Field:
         }
         if self.recipe:
             content["recipe"] = self.recipe
-        if self.columns:
-            content["columns"] = list(self.columns)
         return {METADATA_KEY: content}
 
     @classmethod
@@ -184,7 +169,6 @@ class Field:
                 encoding=content["encoding"],
                 classes=tuple(content["classes"]),
                 recipe=content.get("recipe", ""),
-                columns=tuple(content.get("columns", ())),
             )
         except (KeyError, TypeError, ConfigurationError) as error:
             raise SchemaError(
@@ -237,11 +221,6 @@ class Field:
             raise ConfigurationError(
                 f"The classes of field {self.name!r} must be a tuple of names. "
                 f"Received: {self.classes!r}."
-            )
-        if not _is_tuple_of(_is_name, self.columns) or len(self.columns) not in (0, self.size):
-            raise ConfigurationError(
-                f"The columns of field {self.name!r} must be as many names as its shape "
-                f"{self.shape} has numbers. Received: {self.columns!r}."
             )
         if not isinstance(self.recipe, str):
             raise ConfigurationError(

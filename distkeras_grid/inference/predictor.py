@@ -306,7 +306,7 @@ def _with_features(
     places: list[int] = []
     added: list[Column] = []
     for field in fields:
-        if not field.columns and is_binary(df.schema[field.name].dataType):
+        if is_binary(df.schema[field.name].dataType):
             places.append(df.columns.index(field.name))
             continue
         places.append(len(df.columns) + len(added))

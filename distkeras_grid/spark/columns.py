@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError
-from distkeras_grid.feeding.schema import METADATA_KEY, PADDED, Field
+from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import Port, inputs_of, match, match_labels, outputs_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 ArrowTask: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 # What users give: one column, a list in the order of the model's inputs, or a dict by their names.
-# Where several columns of numbers make one value, a list of their names stands for one.
 FeatureColumns: TypeAlias = str | Field | Sequence[Any] | Mapping[str, Any]
 LabelColumns: TypeAlias = str | Field | Sequence[Any] | Mapping[str, Any] | None
 
@@ -70,8 +69,7 @@ def resolve_columns(
     """
     features = resolve_features(frame, features_col, model)
     outputs = outputs_of(model)
-    names = label_col if label_col is None else _grouped(frame, label_col, outputs)
-    matched = match_labels(names, outputs, losses)
+    matched = match_labels(label_col, outputs, losses)
     ports = outputs or (None,) * len(matched)
     labels = tuple(
         None if one is None else _resolve_label(frame, one, port, features)
@@ -93,29 +91,18 @@ def resolve_features(
     """Return the `Field` of each feature column, in the order of the model's inputs.
 
     It is the one given, or comes from the column's metadata. Arrays and Spark ML vectors need
-    neither: their shape is that of the first row, or of the longest where the model takes any
-    length. Integers stay integers if the model's input has an integer type.
+    neither: their shape is that of the first row. Integers stay integers if the model's input has
+    an integer type.
     """
     inputs = inputs_of(model)
-    names = _grouped(frame, features_col, inputs)
-    if not inputs and isinstance(names, list | tuple):
+    if not inputs and isinstance(features_col, list | tuple):
         # A class of the user's, which takes as many inputs as there are columns.
-        return tuple(_resolve_feature(frame, column, ANY_PORT) for column in names)
-    matched = match(names, inputs, "features_col")
+        return tuple(_resolve_feature(frame, column, ANY_PORT) for column in features_col)
+    matched = match(features_col, inputs, "features_col")
     ports = inputs or (ANY_PORT,)
     return tuple(
         _resolve_feature(frame, column, port) for column, port in zip(matched, ports, strict=True)
     )
-
-
-def _grouped(frame: DataFrame, columns: Any, ports: Sequence[Port]) -> Any:
-    """Return a list of columns of numbers for one input, or one output, as a single item."""
-    if not isinstance(columns, list | tuple) or len(columns) < 2 or len(ports) > 1:
-        return columns
-    names = [name for name in columns if isinstance(name, str) and name in frame.columns]
-    if len(names) == len(columns) and all(is_number(frame.schema[name].dataType) for name in names):
-        return [tuple(names)]
-    return columns
 
 
 def _resolve_feature(frame: DataFrame, column: Any, port: Port) -> Field:
@@ -132,23 +119,17 @@ def _resolve_label(
 
 
 def _resolve(frame: DataFrame, column: Any, port: Port, argument: str) -> Field:
-    """Return what the values of a column are, or of several that make one value."""
+    """Return what the values of a column are."""
     integers = port.dtype if argument == "features_col" else "int64"
     if isinstance(column, Field):
-        for name in column.sources:
-            kind = _column_type(frame, name, argument)
-            if not (is_binary(kind) or is_image(kind) or _element(kind)):
-                raise _unusable(argument, name, kind)
+        kind = _column_type(frame, column.name, argument)
+        if not (is_binary(kind) or _element(kind)):
+            raise _unusable(argument, column.name, kind)
         return column
-    if isinstance(column, list | tuple):
-        return _of_several(frame, column, integers, argument)
     kind = _column_type(frame, column, argument)
     metadata = frame.schema[column].metadata
     if METADATA_KEY in metadata and (is_binary(kind) or argument == "features_col"):
         return Field.from_metadata(column, metadata)
-    if is_image(kind):
-        first = _first(frame, column)
-        return Field(column, (first["height"], first["width"], first["nChannels"]), encoding="bgr")
     if is_binary(kind):
         raise SchemaError(
             f"Column {column!r} is binary and has no metadata, so its shape is unknown. "
@@ -157,41 +138,24 @@ def _resolve(frame: DataFrame, column: Any, port: Port, argument: str) -> Field:
         )
     if not _element(kind):
         raise _unusable(argument, column, kind)
-    dtype = _dtype([kind], integers)
-    return Field(column, (), dtype) if is_number(kind) else _of_array(frame, column, dtype, port)
+    dtype = _dtype(kind, integers)
+    return Field(column, () if is_number(kind) else _shape_of_first(frame, column), dtype)
 
 
-def _of_several(frame: DataFrame, names: Sequence[str], integers: str, argument: str) -> Field:
-    """Return the description of a value of which each number has a column."""
-    kinds = [_column_type(frame, name, argument) for name in names]
-    for name, kind in zip(names, kinds, strict=True):
-        if not is_number(kind):
-            raise _unusable(argument, name, kind)
-    return Field(", ".join(names), (len(names),), _dtype(kinds, integers), columns=tuple(names))
-
-
-def _of_array(frame: DataFrame, name: str, dtype: str, port: Port) -> Field:
-    """Return the description of an array, whose shape only its rows tell."""
-    from pyspark.sql import functions as F
-
+def _shape_of_first(frame: DataFrame, name: str) -> tuple[int, ...]:
+    """Return the shape of the array in the first row."""
     row: Any = _first(frame, name)
     shape = []
     while hasattr(row, "__len__"):
         shape.append(len(row))
         row = row[0] if len(row) else None
-    if not port.shape or port.shape[0] is not None or is_vector(frame.schema[name].dataType):
-        return Field(name, tuple(shape), dtype)
-    size = F.size(F.col(quoted(name)))
-    least, most = frame.agg(F.min(size), F.max(size)).first() or (0, 0)
-    if least == most:
-        return Field(name, tuple(shape), dtype)
-    return Field(name, (most, *shape[1:]), dtype, encoding=PADDED)
+    return tuple(shape)
 
 
 def _unusable(argument: str, name: str, kind: DataType) -> SchemaError:
     advice = (
-        "Use a number, several columns of numbers, an array of numbers, a Spark ML vector, an "
-        "image of Spark's source, or binary with a Field."
+        "Use a number, an array of numbers of one length, a Spark ML vector (VectorAssembler makes "
+        "one of several columns), or binary with a Field."
     )
     if kind.typeName() in ("string", "varchar", "char"):
         advice = (
@@ -205,9 +169,9 @@ def _unusable(argument: str, name: str, kind: DataType) -> SchemaError:
     )
 
 
-def _dtype(kinds: Sequence[DataType], integers: str) -> str:
+def _dtype(kind: DataType, integers: str) -> str:
     """Return the type in which numbers are sent: integers where both ends have them."""
-    whole = all(_element(kind) in _WHOLE for kind in kinds)
+    whole = _element(kind) in _WHOLE
     return integers if whole and integers in _INTEGERS else "float32"
 
 
@@ -240,51 +204,20 @@ def value_expression(frame: DataFrame, field: Field) -> Column:
     from pyspark.sql import functions as F
 
     element = _INTEGERS.get(field.dtype, "float")
-    if field.columns:
-        columns = (F.col(quoted(name)).cast(element) for name in field.columns)
-        return F.array(*columns)
     column = F.col(quoted(field.name))
     kind: Any = frame.schema[field.name].dataType
     if is_vector(kind):
         from pyspark.ml.functions import vector_to_array
 
         return vector_to_array(column, "float32")
-    if is_image(kind):
-        return _pixels(column, field)
     if is_binary(kind):
         return F.col(f"{quoted(field.name)}.bytes") if kind.typeName() == "struct" else column
     if is_number(kind):
         number = _cast(column, kind, element, field)
         return F.array(number) if field.shape else number
-    if field.encoding == PADDED:
-        zero = _zeros(field.shape[1:], _element(kind))
-        column = F.concat(column, F.array_repeat(zero, F.lit(field.shape[0]) - F.size(column)))
     while kind.elementType.typeName() == "array":
         column, kind = F.flatten(column), kind.elementType
     return _cast(column, kind, f"array<{element}>", field)
-
-
-def _zeros(shape: Sequence[int], element: str) -> Column:
-    from pyspark.sql import functions as F
-
-    zero = F.lit(0).cast(element)
-    for size in reversed(shape):
-        zero = F.array_repeat(zero, size)
-    return zero
-
-
-def _pixels(column: Column, field: Field) -> Column:
-    """Return the bytes of an image of Spark's source, which must have the shape of the field."""
-    from pyspark.sql import functions as F
-
-    shape = zip(("height", "width", "nChannels"), field.shape, strict=True)
-    fits = [column.getField(name) == size for name, size in shape]
-    wrong = (
-        f"Column {field.name!r} must contain images of shape {field.shape}, as in its first row. "
-        "Resize the images to one shape, and leave out those that Spark could not read."
-    )
-    is_good = fits[0] & fits[1] & fits[2]
-    return F.when(is_good, column.getField("data")).otherwise(F.raise_error(wrong).cast("binary"))
 
 
 def _cast(column: Column, kind: DataType, wanted: str, field: Field) -> Column:
@@ -333,12 +266,6 @@ def is_number(kind: DataType) -> bool:
 def is_number_array(kind: Any) -> bool:
     """Whether the type is an array of numbers."""
     return bool(kind.typeName() == "array" and is_number(kind.elementType))
-
-
-def is_image(kind: Any) -> bool:
-    """Whether the type is that of Spark's ``image`` source."""
-    names = {"height", "width", "nChannels", "data"}
-    return bool(kind.typeName() == "struct" and names.issubset(kind.names))
 
 
 def _element(kind: Any) -> str:

@@ -174,7 +174,7 @@ def expired(names: Iterable[str], today: date) -> list[str]:
 def chosen_columns(frame: DataFrame, columns: Columns) -> DataFrame:
     """Return the columns of the data that the run reads."""
     read = (*columns.features, *columns.labelled)
-    names = [*(name for each in read for name in each.sources), columns.weight, SPLIT_COLUMN]
+    names = [*(each.name for each in read), columns.weight, SPLIT_COLUMN]
     return frame.select(*(quoted(name) for name in frame.columns if name in names))
 
 

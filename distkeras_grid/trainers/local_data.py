@@ -90,7 +90,7 @@ def resolve_local(config: TrainerConfig, data: TrainingData) -> tuple[LocalData,
         )
     frame = as_dataframe(active_session(), sets.data)
     columns = resolve_columns(frame, config.features_col, config.label_col, model=model)
-    if len(columns.features) != 1 or len(columns.labels) != 1 or columns.features[0].columns:
+    if len(columns.features) != 1 or len(columns.labels) != 1:
         raise ConfigurationError(
             "Local sets are for models with one input and one output. Received: "
             f"{len(columns.features)} inputs and {len(columns.labels)} outputs."

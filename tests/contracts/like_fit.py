@@ -813,37 +813,11 @@ def reduce_on_plateau() -> Run:
 # --- Columns ----------------------------------------------------------------------------------
 
 
-@case("Columns", "several columns of numbers for one input")
-def several_columns() -> Run:
-    columns = {f"c{number}": X[:, number] for number in range(4)} | {"label": TARGET}
-    trainer = {"features_col": [f"c{number}" for number in range(4)]}
-    return Run(regressor(), X, TARGET, columns, trainer)
-
-
-@case("Columns", "several columns of numbers for one output")
-def several_label_columns() -> Run:
-    columns = {"features": X, "y1": PAIR[:, 0], "y2": PAIR[:, 1]}
-    return Run(net(layers.Dense(2)), X, PAIR, columns, {"label_col": ["y1", "y2"]})
-
-
 @case("Columns", "arrays of arrays")
 def arrays_of_arrays() -> Run:
     x = np.stack([X, X * 2], axis=1)
     model = net(layers.Conv1D(3, 2), layers.Flatten(), layers.Dense(1), inputs=(2, 4))
     return Run(model, x, TARGET)
-
-
-@case("Columns", "rows of different length, padded with zeros at the end of each batch")
-def different_lengths() -> Run:
-    model = net(
-        layers.Embedding(9, 3, mask_zero=True),
-        layers.LSTM(3),
-        layers.Dense(1),
-        inputs=(None,),
-        dtype="int32",
-    )
-    rows = [row[row > 0] for row in WORDS]
-    return Run(model, WORDS, TARGET, columns={"features": rows, "label": TARGET})
 
 
 @case("Columns", "names with dots and spaces")
