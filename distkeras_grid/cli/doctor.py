@@ -19,7 +19,7 @@ from distkeras_grid.cli.exit_codes import ExitCode, main_of
 from distkeras_grid.cli.parser import Parser, add_master_flag, verb_parser
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spark.memory import ModelSize, check_containers, check_machine, megabytes
+from distkeras_grid.spark.memory import ModelSize, check_containers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +151,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
         check_executors,
         training_packages,
     )
-    from distkeras_grid.spark.session import stable_slot_count
+    from distkeras_grid.spark.session import executor_slots, stable_slot_count
     from distkeras_grid.spark.storage import Storage
 
     context = spark.sparkContext
@@ -185,32 +185,12 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
         yield checks.as_check_result(
             "storage", lambda: checks.check_storage(storage, flags.storage)
         )
-        yield from checks.check_renames(storage.resolve(flags.storage))
     model = ModelSize(flags.model, servers=flags.servers)
-    slots = max(1, slots)
-    workers = flags.workers or slots
-    yield from _memory(spark, model, workers, slots)
-    yield _network(model, workers, place.bind_host)
-
-
-def _memory(
-    spark: SparkSession, model: ModelSize, workers: int, slots: int
-) -> Iterator[CheckResult]:
-    """Compare the memory of this machine or of the containers with the model."""
-    from distkeras_grid.spark.session import executor_slots, local_cores
-
-    master = str(spark.sparkContext.master)
-    setting = spark.sparkContext.getConf().get
-    if local_cores(master) is not None:
-        import psutil
-
-        free = psutil.virtual_memory().available >> 20
-        heap = megabytes(setting("spark.driver.memory") or "1g")
-        running = min(workers, slots)
-        yield check_machine(free, heap, model, running)
+    workers = flags.workers or max(1, slots)
     yield from check_containers(
-        setting, master, model, slots=executor_slots(setting), workers=workers
+        *(setting, str(context.master), model), slots=executor_slots(setting), workers=workers
     )
+    yield _network(model, workers, place.bind_host)
 
 
 def _network(model: ModelSize, workers: int, bind_host: str) -> CheckResult:

@@ -21,7 +21,6 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark.session import local_cores
-from distkeras_grid.spark.storage import rename_note
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -146,12 +145,9 @@ def check_gpus(setting: Setting, *, sharing: bool = False) -> list[CheckResult]:
     return [CheckResult("gpu", CheckLevel.OK, f"each worker gets {amount:g} GPU of its executor")]
 
 
-CRYPTO = "spark.network.crypto.enabled"
-#: Spark's default, AES/CTR/NoPadding, does not protect what it encrypts from changes.
-CIPHER, GCM = "spark.network.crypto.cipher", "AES/GCM/NoPadding"
 #: Settings by which Spark encrypts what driver and executors send each other.
 ENCRYPTION = (
-    CRYPTO,
+    "spark.network.crypto.enabled",
     "spark.authenticate.enableSaslEncryption",
     "spark.ssl.rpc.enabled",
 )
@@ -159,25 +155,18 @@ ENCRYPTION = (
 
 def check_encryption(setting: Setting, driver: str) -> CheckResult:
     """Check how the key of a run, which Spark sends with the tasks, reaches the executors."""
-    settings = [name for name in ENCRYPTION if setting(name) == "true"]
-    if settings == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
-        return CheckResult(
-            "encryption",
-            CheckLevel.WARN,
-            "Spark encrypts what it sends, but does not notice if somebody changes it on the way. "
-            f"Set {CIPHER}={GCM}. Received: {setting(CIPHER) or 'nothing (AES/CTR/NoPadding)'}.",
-        )
-    if settings:
-        return CheckResult(
-            "encryption", CheckLevel.OK, f"Spark encrypts its own traffic: {settings[0]}=true"
-        )
+    if name := next((name for name in ENCRYPTION if setting(name) == "true"), None):
+        text = f"Spark encrypts its own traffic: {name}=true"
+        return CheckResult("encryption", CheckLevel.OK, text)
     if _is_loopback(driver):
         return CheckResult("encryption", CheckLevel.OK, "Spark's traffic does not leave this host")
+    # Spark's own cipher, AES/CTR/NoPadding, does not protect what it encrypts from changes.
     return CheckResult(
         "encryption",
         CheckLevel.WARN,
         "Spark sends keys of runs, models and rows unencrypted. If others can read packets in this "
-        f"network, set spark.authenticate=true, {CRYPTO}=true, {CIPHER}={GCM} and "
+        "network, set spark.authenticate=true, spark.network.crypto.enabled=true, "
+        "spark.network.crypto.cipher=AES/GCM/NoPadding and "
         "spark.network.crypto.authEngineVersion=2.",
     )
 
@@ -274,12 +263,6 @@ def check_storage(storage: Storage, uri: str) -> str:
         )
     free = storage.free_space(f"{where}/")
     return f"{where} can be written and read, {free / 1e9:.3g} GB free"
-
-
-def check_renames(uri: str) -> list[CheckResult]:
-    """Warn where outputs and checkpoints do not appear in one step."""
-    note = rename_note(uri)
-    return [] if note is None else [CheckResult("renames", CheckLevel.WARN, note)]
 
 
 def describe_executors(answers: list[dict[str, Any]], driver: str) -> str:

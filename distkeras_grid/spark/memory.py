@@ -42,8 +42,6 @@ SERVER_MB = 40
 # Vectors of all weights in a worker: before and after a window, the commit, the client's own, the
 # server's reply, which is mapped, and one that is gathered or kept aside.
 VECTORS = 6
-# Address space that TensorFlow reserves beyond what it uses: VmPeak 2,700 at 650 resident.
-RESERVED_MB = 2100
 
 
 @dataclass(frozen=True)
@@ -72,20 +70,10 @@ class ModelSize:
         For 6 million weights they are 12.4 with plain SGD and 18.9 with Adam: the task's closure
         and the archive in it, variables, gradients, the vectors before and after a window, the
         commit, the client's own, and a copy that is kept while a window is compiled. In stages, all
-        but the vectors are divided, here evenly. Of several servers each reads its slice of the
-        commit from a copy.
+        but the vectors are divided, here evenly.
         """
         divided = 13 - VECTORS + 3 * self.optimizer_slots
-        slices = 1 if self.servers > 1 else 0
-        return VECTORS + slices + math.ceil(divided / self.stages) + self.worker_vectors
-
-    def mapped_vectors(self, workers: int) -> int:
-        """Return how many workers' vectors the servers map, if all workers are on their host.
-
-        Each server maps slices of them up to the limit. YARN counts such pages in both processes. A
-        worker maps the server's reply in turn, which is one of its `VECTORS`.
-        """
-        return min(workers, self.servers * LENT_LIMIT // max(4, 4 * self.weights))
+        return VECTORS + math.ceil(divided / self.stages) + self.worker_vectors
 
     @property
     def block_mb(self) -> float:
@@ -97,17 +85,16 @@ class ModelSize:
         """A worker's Python process [MB]."""
         return WORKER_MB + self.copies * self.vector_mb + self.block_mb
 
-    def servers_mb(self, workers: int) -> float:
-        """Return all parameter servers [MB]."""
-        # One vector, and one per worker, and snapshots that the driver has not fetched yet.
-        vectors = 2 + IN_MEMORY + workers + self.mapped_vectors(workers) + self.server_vectors
-        return self.servers * SERVER_MB + vectors * self.vector_mb
-
     def driver_mb(self, workers: int, validation_bytes: int = 0) -> float:
         """Return the driver's Python process, and the parameter servers on its host [MB]."""
         # Measured: 8.0 copies with SGD, 13.7 with Adam.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
-        return python + self.servers_mb(workers) + 2 * validation_bytes / MB
+        # One vector, and one per worker, and snapshots that the driver has not fetched yet.
+        vectors = 2 + IN_MEMORY + workers + self.server_vectors
+        # What the servers map of the workers on their host, which YARN counts in both processes.
+        mapped = min(workers * self.vector_mb, self.servers * LENT_LIMIT / MB)
+        servers = self.servers * SERVER_MB + vectors * self.vector_mb + mapped
+        return python + servers + 2 * validation_bytes / MB
 
 
 def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1) -> int:
@@ -136,7 +123,6 @@ class ExecutorContainer:
     role: Role  # What runs in it
     heap_mb: int  # ``spark.ROLE.memory``
     overhead_mb: int  # ``spark.ROLE.memoryOverhead``, or the value that follows from its factor
-    python_mb: int = 0  # ``spark.executor.pyspark.memory``, 0 if not set
 
     @classmethod
     def of(cls, setting: Setting, role: Role, master: str = "yarn") -> ExecutorContainer:
@@ -146,10 +132,7 @@ class ExecutorContainer:
         least = megabytes(setting(f"spark.{role}.minMemoryOverhead") or "384m")
         part = float(setting(f"spark.{role}.memoryOverheadFactor") or factor)
         text = setting(f"spark.{role}.memoryOverhead")
-        overhead = megabytes(text) if text else max(least, int(part * heap))
-        if role == "driver":
-            return cls(role, heap, overhead)
-        return cls(role, heap, overhead, megabytes(setting("spark.executor.pyspark.memory") or "0"))
+        return cls(role, heap, megabytes(text) if text else max(least, int(part * heap)))
 
 
 def check_containers(
@@ -177,10 +160,7 @@ def check_containers(
         f"(TensorFlow {WORKER_MB}, {model.copies} x {model.vector_mb:.3g} of weights, batches "
         f"{model.block_mb:.3g}, rows in transit {ROWS_MB})"
     )
-    findings = [
-        *_check_address_space(executor, model, slots),
-        _compare(executor, executor_overhead_mb(model, running), parts),
-    ]
+    findings = [_compare(executor, executor_overhead_mb(model, running), parts)]
     if setting("spark.submit.deployMode") == "cluster":
         driver = ExecutorContainer.of(setting, "driver", master)
         parts = (
@@ -199,30 +179,7 @@ def python_limit_mb(setting: Setting, master: str) -> int | None:
     """
     if not master.startswith(("yarn", "k8s://")):
         return None
-    container = ExecutorContainer.of(setting, "executor", master)
-    return container.overhead_mb + container.python_mb
-
-
-def check_machine(
-    total_mb: int, heap_mb: int, model: ModelSize, workers: int, tasks: int | None = None
-) -> CheckResult:
-    """Compare the memory that a local run needs with that of the machine; at worst a warning.
-
-    `heap_mb`: ``spark.driver.memory``, the heap of the only JVM.
-    """
-    running = tasks or workers
-    taken = running * (model.worker_mb + ROWS_MB) + DAEMONS_MB
-    needed = heap_mb + JVM_MB + taken + model.driver_mb(workers)
-    text = (
-        f"{running} workers take about {taken:.0f} MB, driver and parameter "
-        f"server {model.driver_mb(workers):.0f}, the JVM up to {heap_mb + JVM_MB}; "
-        f"{total_mb} MB are free"
-    )
-    if needed <= total_mb:
-        return CheckResult("memory", CheckLevel.OK, text)
-    return CheckResult(
-        "memory", CheckLevel.WARN, f"{text}: lower num_workers or spark.driver.memory."
-    )
+    return ExecutorContainer.of(setting, "executor", master).overhead_mb
 
 
 def megabytes(text: str) -> int:
@@ -244,41 +201,18 @@ def megabytes(text: str) -> int:
 
 def _compare(container: ExecutorContainer, needed_mb: int, parts: str) -> CheckResult:
     """Compare the container's memory outside its heap with what is needed there."""
-    role, room = container.role, container.overhead_mb + container.python_mb
+    role, room = container.role, container.overhead_mb
     name = f"spark.{role}.memoryOverhead"
-    subject = f"{role} memory"
-    beside = f"{name} {container.overhead_mb}"
-    if container.python_mb:
-        beside += f" + spark.executor.pyspark.memory {container.python_mb}"
     if needed_mb <= room:
-        text = f"{beside} MB for {needed_mb} MB outside the heap of {container.heap_mb} MB"
-        return CheckResult(subject, CheckLevel.OK, text)
+        text = f"{name} {room} MB for {needed_mb} MB outside the heap of {container.heap_mb} MB"
+        return CheckResult(f"{role} memory", CheckLevel.OK, text)
     return CheckResult(
-        subject,
+        f"{role} memory",
         CheckLevel.BAD,
         f"The {role}'s container needs {needed_mb} MB outside its heap (spark.{role}.memory "
-        f"{container.heap_mb} MB): JVM {JVM_MB}, {parts}. Received: {room} MB ({beside}). A "
-        f"container that uses more is killed. Set {name}={needed_mb - container.python_mb}m.",
+        f"{container.heap_mb} MB): JVM {JVM_MB}, {parts}. Received: {room} MB ({name}). A "
+        f"container that uses more is killed. Set {name}={needed_mb}m.",
     )
-
-
-def _check_address_space(
-    container: ExecutorContainer, model: ModelSize, slots: int
-) -> list[CheckResult]:
-    """Check the limit that Spark sets for a worker's address space, which is not its memory."""
-    limit = container.python_mb // slots
-    needed = round_up(model.worker_mb + RESERVED_MB)
-    if not limit or limit >= needed:
-        return []
-    return [
-        CheckResult(
-            "executor memory",
-            CheckLevel.BAD,
-            f"spark.executor.pyspark.memory limits the address space of a worker to {limit} MB. "
-            f"TensorFlow reserves {RESERVED_MB} MB of it without using them, and a worker uses "
-            f"{model.worker_mb:.0f} MB. Leave it unset, and use spark.executor.memoryOverhead.",
-        )
-    ]
 
 
 def round_up(needed_mb: float) -> int:

@@ -50,12 +50,9 @@ DIED = (
 )
 
 # YARN's message about a container that used more memory than requested, as Spark passes it on.
-KILLED = re.compile(
-    r"Container killed by YARN for exceeding (?:physical )?memory limits\. "
-    r"(?P<used>[\d.]+) (?P<used_unit>[KMGT])B of (?P<limit>[\d.]+) (?P<limit_unit>[KMGT])B"
-)
-# YARN measures memory only every few seconds; the container may have grown further.
-KILLED_MARGIN = 1.25
+KILLED = "Container killed by YARN for exceeding"
+# How much larger the overhead is that an error proposes.
+KILLED_FACTOR = 1.5
 
 # Times that YARN writes before each line of its diagnostics.
 TIMES = re.compile(r"\[\d{4}-\d\d-\d\d [\d:.,]+\]")
@@ -379,9 +376,16 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
         return StorageError(
             f"The job {name!r} cannot read or write its files: {reason.removesuffix('.')}. {advice}"
         )
-    killed = KILLED.search(reason)
-    if killed is not None:
-        return ClusterError(_killed(name, killed, overhead_mb))
+    if KILLED in reason:
+        change = "raise spark.executor.memoryOverhead"
+        if overhead_mb is not None:
+            more = round_up(KILLED_FACTOR * overhead_mb)
+            change = f"set spark.executor.memoryOverhead={more}m (now {overhead_mb})"
+        return ClusterError(
+            f"YARN killed an executor of the job {name!r} because of its memory. Received: "
+            f"{reason} Python with TensorFlow is outside the JVM's heap: {change}, or lower the "
+            "batch size."
+        )
     once = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     advice = ""
     if once is not None:
@@ -390,27 +394,6 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
             f"'local[{once.group(1) or 1},4]' it does."
         )
     return ClusterError(f"Spark gave up on the job {name!r}: {reason}{advice}")
-
-
-def _killed(name: str, killed: re.Match[str], overhead_mb: int | None) -> str:
-    """Return a message that names the setting to raise, and a sufficient value."""
-    used, limit = (
-        float(killed[which]) * megabytes(f"1{unit}")
-        for which, unit in (("used", killed["used_unit"]), ("limit", killed["limit_unit"]))
-    )
-    more = max(0.0, KILLED_MARGIN * used - limit)
-    if overhead_mb is None:
-        advice = f"raise spark.executor.memoryOverhead by {round_up(more)} MB"
-    else:
-        advice = (
-            f"set spark.executor.memoryOverhead={round_up(overhead_mb + more)}m (now {overhead_mb})"
-        )
-    return (
-        f"YARN killed an executor of the job {name!r} because of its memory. Received: "
-        f"{killed['used']} {killed['used_unit']}B used of {killed['limit']} "
-        f"{killed['limit_unit']}B. Python with TensorFlow is outside the JVM's heap: {advice}, or "
-        "lower the batch size."
-    )
 
 
 def spark_reason(error: BaseException) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +16,6 @@ from distkeras_grid.spark.memory import (
     ExecutorContainer,
     ModelSize,
     check_containers,
-    check_machine,
     driver_overhead_mb,
     executor_overhead_mb,
     megabytes,
@@ -57,25 +56,14 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     [
         ({"server_vectors": 8}, 0, 8 * 4),  # what a rule keeps
         ({"worker_vectors": 4}, 4 * 4, 0),  # what compression keeps
-        ({"servers": 5}, 4, 4 * SERVER_MB),  # a copy, of which each server reads its slice
+        ({"servers": 5}, 0, 4 * SERVER_MB),
     ],
 )
 def test_what_is_kept_beside_the_weights_counts_where_it_is(changes, worker, driver):
     plain = ModelSize(MB)
-    more = dataclasses.replace(plain, **changes)
+    more = replace(plain, **changes)
     assert more.worker_mb - plain.worker_mb == pytest.approx(worker)
     assert more.driver_mb(4) - plain.driver_mb(4) == pytest.approx(driver)
-
-
-@pytest.mark.parametrize(
-    ("weights", "mapped"), [(1_000_000, 8), (100_000_000, 2), (300_000_000, 0)]
-)
-def test_a_server_maps_so_many_vectors_of_its_workers_as_fit_its_limit(weights, mapped):
-    assert ModelSize(weights).mapped_vectors(8) == mapped
-
-
-def test_each_of_several_servers_has_a_limit_of_its_own_for_its_slices():
-    assert [ModelSize(100_000_000, servers=n).mapped_vectors(8) for n in (2, 3, 4)] == [5, 8, 8]
 
 
 def test_a_container_as_spark_asks_for_it():
@@ -84,14 +72,8 @@ def test_a_container_as_spark_asks_for_it():
     assert ExecutorContainer.of(large.get, "executor").overhead_mb == 1024
     part = {**large, "spark.executor.memoryOverheadFactor": "0.25"}
     assert ExecutorContainer.of(part.get, "executor").overhead_mb == 2560
-    told = {
-        **part,
-        "spark.executor.memoryOverhead": "700",
-        "spark.executor.pyspark.memory": "2g",
-    }
-    assert ExecutorContainer.of(told.get, "executor") == ExecutorContainer(
-        "executor", 10240, 700, 2048
-    )
+    told = {**part, "spark.executor.memoryOverhead": "700"}
+    assert ExecutorContainer.of(told.get, "executor") == ExecutorContainer("executor", 10240, 700)
     least = {"spark.driver.memory": "512m", "spark.driver.minMemoryOverhead": "1g"}
     assert ExecutorContainer.of(least.get, "driver") == ExecutorContainer("driver", 512, 1024)
 
@@ -105,6 +87,13 @@ def test_a_container_that_is_too_small_names_setting_and_value():
     assert found.level is CheckLevel.OK
     (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{int(value) - 1}m")
     assert found.level is CheckLevel.BAD
+
+
+def test_the_servers_map_vectors_of_their_workers_up_to_their_limit():
+    large = ModelSize(100 * MB)
+    one = large.driver_mb(8)
+    assert replace(large, servers=3).driver_mb(8) - one == pytest.approx(2 * (SERVER_MB + 1024))
+    assert large.driver_mb(9) - one == pytest.approx(400)
 
 
 def test_workers_that_are_never_on_one_executor_are_not_counted():
@@ -123,27 +112,12 @@ def test_the_driver_counts_where_it_runs_in_a_container():
     assert int(value) == driver_overhead_mb(SMALL, 2)
 
 
-def test_a_limit_of_the_address_space_is_no_memory_for_tensorflow():
-    limit, _ = findings(executor_pyspark_memory="2g", executor_memoryOverhead="2g")
-    assert limit.level is CheckLevel.BAD
-    assert "address space" in limit.text
-    (enough,) = findings(executor_pyspark_memory="4g")
-    assert enough.level is CheckLevel.OK
-
-
 def test_elsewhere_nobody_limits_python():
     assert findings(master="spark://host:7077") == []
     assert findings(master="local[2]") == []
     # Kubernetes' overhead is larger by itself.
     (found,) = findings(master="k8s://https://host", executor_memory="4g")
     assert found.level is CheckLevel.OK
-
-
-def test_a_machine_that_is_too_small_is_a_warning():
-    assert check_machine(16_000, 2048, SMALL, 2).level is CheckLevel.OK
-    small = check_machine(3000, 2048, SMALL, 2)
-    assert small.level is CheckLevel.WARN
-    assert "3000 MB are free" in small.text
 
 
 @pytest.mark.parametrize("text", ["", "much", "1.5g", "-1m"])
@@ -153,18 +127,18 @@ def test_what_is_no_size_is_refused(text):
 
 
 def test_only_containers_limit_the_memory_of_python():
-    settings = {"spark.executor.memory": "8g", "spark.executor.pyspark.memory": "1g"}
+    settings = {"spark.executor.memory": "8g"}
     assert python_limit_mb(settings.get, "local[2,4]") is None
     assert python_limit_mb(settings.get, "spark://node:7077") is None
-    assert python_limit_mb(settings.get, "yarn") == 819 + 1024
+    assert python_limit_mb(settings.get, "yarn") == 819
     assert python_limit_mb({"spark.executor.memoryOverhead": "3g"}.get, "yarn") == 3072
 
 
 def test_stages_divide_all_but_the_vectors_of_the_whole_model():
     whole = ModelSize(weights=100 * MB, optimizer_slots=2)
-    halves = dataclasses.replace(whole, stages=2)
+    halves = replace(whole, stages=2)
     assert halves.copies == VECTORS + -(-(whole.copies - VECTORS) // 2)
-    assert dataclasses.replace(whole, stages=1000).copies == VECTORS + 1
+    assert replace(whole, stages=1000).copies == VECTORS + 1
     assert halves.worker_mb < whole.worker_mb
 
 
