@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class EnsembleTrainer(Trainer):
-    """Several models, one on each worker, and one model that combines them.
+    """Several models, one on each worker, and one model that gives the mean of their outputs.
 
     Hansen and Salamon, "Neural network ensembles", IEEE PAMI 12, 1990; with
     ``data="bootstrap"`` bagging (Breiman, "Bagging predictors", Machine Learning 24, 1996). It
@@ -55,9 +55,6 @@ class EnsembleTrainer(Trainer):
         default="own",
         doc='Weights that members start from. "own": each member but the first draws new ones. '
         '"given": all start from the model\'s.',
-    )
-    combine: Literal["mean", "vote", "geometric"] = parameter(
-        default="mean", doc="How the members' outputs are combined; see `Combination`."
     )
 
     def __post_init__(self) -> None:
@@ -103,7 +100,7 @@ class EnsembleTrainer(Trainer):
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)
             register_objects(member, objects)
-        together = combine_models(self.models, self.combine)
+        together = combine_models(self.models)
         together.compile(
             **keras.saving.deserialize_keras_object(
                 model.get_compile_config(), custom_objects=objects

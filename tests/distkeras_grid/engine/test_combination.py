@@ -27,16 +27,16 @@ def outputs(model):
     return keras.ops.convert_to_numpy(model(X))
 
 
-def said(how, models):
+def said(models):
     from distkeras_grid.engine.combination import combine_models
 
-    together = combine_models(models, how)
+    together = combine_models(models)
     alone = np.stack([outputs(model) for model in models])
     return outputs(together), alone
 
 
 def test_N3_the_mean_sums_to_one_and_its_loss_is_at_most_the_mean_loss():
-    together, alone = said("mean", members())
+    together, alone = said(members())
     np.testing.assert_allclose(together.sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(together, alone.mean(axis=0), rtol=1e-6)
     labels = np.arange(len(X)) % 3
@@ -45,33 +45,18 @@ def test_N3_the_mean_sums_to_one_and_its_loss_is_at_most_the_mean_loss():
     assert -np.log(together[rows, labels]).mean() <= losses.mean()
 
 
-def test_a_vote_counts_largest_outputs():
-    together, alone = said("vote", members())
-    counts = [(alone.argmax(axis=2) == number).mean(axis=0) for number in range(3)]
-    np.testing.assert_allclose(together, np.stack(counts, axis=1), rtol=1e-6)
-
-
-def test_the_geometric_mean_is_made_to_sum_to_one():
-    together, alone = said("geometric", members())
-    expected = np.exp(np.log(alone + 1e-7).mean(axis=0))
-    expected /= expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(together, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("how", ["mean", "vote", "geometric"])
-def test_N4_the_order_of_the_members_does_not_matter(how):
+def test_N4_the_order_of_the_members_does_not_matter():
     models = members()
-    first, _ = said(how, models)
-    second, _ = said(how, models[::-1])
+    first, _ = said(models)
+    second, _ = said(models[::-1])
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["mean", "vote", "geometric"])
-def test_it_is_saved_and_loaded_like_any_model(how):
+def test_it_is_saved_and_loaded_like_any_model():
     from distkeras_grid.engine.combination import combine_models
     from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 
-    together = combine_models(members(), how)
+    together = combine_models(members())
     loaded = model_from_bytes(model_to_bytes(together))
     np.testing.assert_array_equal(outputs(loaded), outputs(together))
 
@@ -84,7 +69,7 @@ def test_models_of_several_inputs_are_refused():
     inputs = [keras.Input((2,)), keras.Input((2,))]
     model = keras.Model(inputs, keras.layers.Add()(inputs))
     with pytest.raises(ConfigurationError, match=r"one output\. Received: 2 inputs"):
-        combine_models([model, model], "mean")
+        combine_models([model, model])
 
 
 def test_fresh_weights_follow_their_seed_and_leave_the_model_alone():
