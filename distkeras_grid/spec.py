@@ -35,7 +35,6 @@ Quorum: TypeAlias = Annotated[float, msgspec.Meta(ge=0.5, le=1)]
 #: A time limit [s].
 Timeout: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 #: What becomes of a worker's optimizer state from window to window.
-OptimizerState: TypeAlias = Literal["keep", "reset"]
 #: How vectors travel, where not as they are.
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 #: What happens to a commit with NaN or infinity: it is left out, or the run stops.
@@ -106,8 +105,6 @@ class AlgorithmSpec(FrozenStruct, frozen=True):
     # The arguments that this trainer has beside the common ones, as they were given
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     quorum: Quorum = 1.0  # Share of the workers whose commits close a synchronous round
-    # What a worker's optimizer keeps from window to window
-    optimizer_state: OptimizerState = "keep"
     own_start: bool = False  # Whether workers but the first draw initial weights of their own
     jit: bool | Literal["auto"] = "auto"  # Whether XLA compiles windows
     backend: str = "tensorflow"  # The backend of Keras on driver and workers

@@ -143,7 +143,6 @@ class JaxEngine(KerasEngine):
 
         def begin() -> None:
             self.model.reset_metrics()
-            self._steps.begin()
             self._assign(flat)
 
         return _stateless(self._groups(), state, begin)[1]

@@ -46,7 +46,6 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
-from distkeras_grid.spec import OptimizerState
 from distkeras_grid.weights import StateSection, Vector
 
 # Scale and offset of an input that the model sees as it is.
@@ -75,7 +74,6 @@ class KerasEngine(ABC):
         jit: bool | Literal["auto"] = "auto",
         local_steps: LocalSteps = LocalSteps.OPTIMIZER,
         momentum: float = 0.0,
-        optimizer_state: OptimizerState = "keep",
     ) -> None:
         import keras
 
@@ -92,9 +90,7 @@ class KerasEngine(ABC):
         self._own_train_step = has_own_train_step(model)
         self._metrics_built = False
         self._sources = LogSources()
-        self._install = partial(
-            install, kind=local_steps, momentum=momentum, reset=optimizer_state == "reset"
-        )
+        self._install = partial(install, kind=local_steps, momentum=momentum)
         self._steps = self._install(model)
         # PyTorch computes no gradient of a whole number.
         self.schedule_offset = keras.Variable(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
 import tempfile
@@ -246,30 +245,6 @@ def counters(model: Any) -> list[Any]:
     return [v for v in model.variables if not str(v.dtype).startswith(("float", "bfloat"))]
 
 
-def adapted_digest(model: Any) -> str:
-    """Return a digest of what a model's layers have learned by ``adapt``, from data.
-
-    Such a layer computes with constants and tables, which are not variables of the model.
-    """
-    digest = hashlib.sha256()
-    with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
-        for number, layer in enumerate(layers_of(model)):
-            if not hasattr(layer, "adapt"):
-                continue
-            store: dict[str, Any] = {}
-            layer.save_own_variables(store)
-            for name, value in sorted(store.items()):
-                array = np.asarray(value)
-                digest.update(f"{number} {name} {array.dtype} {array.shape} ".encode())
-                digest.update(array.tobytes())
-            if hasattr(layer, "save_assets"):
-                layer.save_assets(folder)
-            for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-                digest.update(f"{number} {path.name} ".encode() + path.read_bytes())
-                path.unlink()
-    return digest.hexdigest()
-
-
 def model_to_bytes(model: Any) -> bytes:
     """Return a model as a ``.keras`` archive."""
     _refuse_undescribed(model)
@@ -289,9 +264,6 @@ def model_to_bytes(model: Any) -> bytes:
 def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = None) -> Any:
     """Build the model of a ``.keras`` archive."""
     import keras
-
-    # Registers the layer of ensembles.
-    import distkeras_grid.engine.combination  # noqa: F401
 
     with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
         path = Path(folder) / "model.keras"

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.optimizers import averages_weights, has_own_rate, leaf_optimizers
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import LocalSteps, Rule
+from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import Vector
 
 # Options with which SGD is more than "w <- w - learning_rate g". Clipping is not one of them,
@@ -62,31 +61,6 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
     )
 
 
-def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
-    """Refuse to reset the optimizer's state if that makes no sense."""
-    reason = ""
-    if rule.traits.steps_on_workers:
-        reason = f"{who}'s workers hold the same optimizer state at every step"
-    elif not rule.traits.reply_has_vector:
-        reason = f"{who}'s workers go on from their own weights and never take the center over"
-    elif rule.traits.plain_sgd:
-        reason = f"{who} trains with plain SGD, which has no state; any momentum is the rule's own"
-    elif steps := _accumulates(optimizer):
-        reason = (
-            "the state holds the gradients that are accumulated, of which a window may never have "
-            f"{steps}"
-        )
-    elif averages_weights(optimizer):
-        reason = "the state has the averages of use_ema, which would begin anew in each window"
-    elif not has_own_rate(optimizer):
-        reason = (
-            "the state has the count of steps, so the learning rate's schedule would start again "
-            "in each window; give the optimizer a number"
-        )
-    if reason:
-        raise ConfigurationError(f"{reason}. Received: optimizer_state='reset'; leave it out.")
-
-
 def check_unscaled(optimizer: Any, who: str) -> None:
     """Refuse an optimizer that scales the loss if its steps are made outside ``train_step``.
 
@@ -131,9 +105,6 @@ class LocalOptimizer:
         """Return the variables that workers share in addition to the weights: none."""
         return []
 
-    def begin(self) -> None:
-        """Prepare for a window; called inside the compiled function."""
-
     def apply(self, gradients: Sequence[Any]) -> None:
         """Take a step with the mean gradients of all workers, if the rule has such steps."""
         raise ConfigurationError(
@@ -162,32 +133,6 @@ class LocalOptimizer:
                 f"train_step of {type(model).__name__} applied nothing: this rule needs the "
                 "gradients that train_step gives to self.optimizer.apply(...), and it gave none."
             )
-
-
-class ResetOptimizer(LocalOptimizer):
-    """Steps of the model's own optimizer, which is new at the start of each window.
-
-    The count of steps starts at 0, too, because Adam's bias correction depends on it; otherwise its
-    first steps would be three times too long. The learning rate is kept, and so is the scale of a
-    ``LossScaleOptimizer``, which follows the loss.
-
-    `model`: compiled, without a schedule of the learning rate.
-    """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
-        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
-        new = type(inner).from_config(inner.get_config())
-        new.build(model.trainable_variables)
-        rates = [id(each.learning_rate) for each in leaf_optimizers(inner)]
-        # Kept as variables, because Adagrad and others do not start at zero.
-        pairs = zip(inner.variables, new.variables, strict=True)
-        self._pairs = [(mine, value) for mine, value in pairs if id(mine) not in rates]
-
-    def begin(self) -> None:
-        """Forget the state of earlier windows."""
-        for variable, value in self._pairs:
-            variable.assign(value)
 
 
 class NesterovOptimizer(LocalOptimizer):
@@ -280,7 +225,7 @@ class MeanGradientSteps(LocalOptimizer):
         self.own.apply(gradients, self._variables)
 
 
-def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> LocalOptimizer:
+def install(model: Any, kind: LocalSteps, momentum: float) -> LocalOptimizer:
     """Give a model the optimizer of a kind of local steps."""
     if kind is LocalSteps.LOOK_AHEAD:
         return NesterovOptimizer(model, momentum)
@@ -288,13 +233,7 @@ def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> Lo
         return GradientSteps(model)
     if kind is LocalSteps.NONE:
         return MeanGradientSteps(model)
-    return ResetOptimizer(model) if reset else LocalOptimizer(model)
-
-
-def _accumulates(optimizer: Any) -> int | None:
-    """Return the number of batches whose gradients are summed for a step, None without sums."""
-    steps = (each.gradient_accumulation_steps for each in leaf_optimizers(optimizer))
-    return next((count for count in steps if count), None)
+    return LocalOptimizer(model)
 
 
 def _take_sums(optimizer: Any, out: Vector) -> int:

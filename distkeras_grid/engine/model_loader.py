@@ -16,10 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.engine.compile_settings import compile_model
-from distkeras_grid.engine.keras_model import adapted_digest, model_from_bytes
+from distkeras_grid.engine.keras_model import layers_of, model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
 from distkeras_grid.rules import LocalSteps
-from distkeras_grid.spec import OptimizerState
 
 if TYPE_CHECKING:
     from distkeras_grid.engine.keras_engine import KerasEngine
@@ -40,7 +39,6 @@ def load_engine(
     jit: bool | Literal["auto"] = "auto",
     local_steps: LocalSteps = LocalSteps.OPTIMIZER,
     momentum: float = 0.0,
-    optimizer_state: OptimizerState = "keep",
 ) -> KerasEngine:
     """Build an engine, or take the compiled one of an earlier run in this process."""
     objects = dict(custom_objects or {})
@@ -57,11 +55,11 @@ def load_engine(
         jit=jit,
         local_steps=local_steps,
         momentum=momentum,
-        optimizer_state=optimizer_state,
     )
-    if objects:
+    # Compiled functions have the constants and tables of adapted layers in them.
+    if objects or any(hasattr(layer, "adapt") for layer in layers_of(model)):
         return build()
-    key = _key(archive, model, {**build.keywords, "local_steps": local_steps.value})
+    key = _key(archive, {**build.keywords, "local_steps": local_steps.value})
     if key in _engines:
         _engines[key].copy_from(model)
     else:
@@ -72,10 +70,9 @@ def load_engine(
     return _engines[key]
 
 
-def _key(archive: bytes, model: Any, options: Mapping[str, Any]) -> str:
-    # How the model is compiled is in its configuration. Compiled functions have the constants and
-    # tables of adapted layers in them.
+def _key(archive: bytes, options: Mapping[str, Any]) -> str:
+    # How the model is compiled is in its configuration.
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
-    text = json.dumps([config, adapted_digest(model), dict(options)], sort_keys=True)
+    text = json.dumps([config, dict(options)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

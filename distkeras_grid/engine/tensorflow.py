@@ -184,7 +184,6 @@ class TensorFlowEngine(KerasEngine):
 
         def reset() -> Any:
             self.model.reset_metrics()
-            self._steps.begin()
             return tf.constant(True)
 
         tf.cond(first, reset, lambda: tf.constant(False))

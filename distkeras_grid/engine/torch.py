@@ -176,7 +176,6 @@ class TorchEngine(KerasEngine):
         self._build_metrics(block)
         with torch.no_grad():
             self.model.reset_metrics()
-            self._steps.begin()
             self._assign(self._tensor(before))
 
     @contextmanager

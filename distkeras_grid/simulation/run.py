@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -96,7 +96,6 @@ class Simulation:
         rows: Sequence[RowSource],
         evaluate: Evaluation | None = None,
         results: Results | None = None,
-        params: Mapping[str, Any] | None = None,
         validate: Validate | None = None,
     ) -> None:
         self._cluster, self._spec = cluster, spec
@@ -121,7 +120,7 @@ class Simulation:
         self._looks_at = math.inf
         self.now = 0.0
         run = {"spec": spec.to_json(), "cluster": cluster.to_json()}
-        self.history = History({"time": "simulated", **run, **(params or {})})
+        self.history = History({"time": "simulated", **run})
         for number in range(cluster.workers):
             self._queue.add(cluster.late.get(number, 0.0), "join", number, 0)
         for number, outage in enumerate(cluster.outages):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from distkeras_grid.engine.compile_settings import CompileSettings
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.compression import check_compression
-from distkeras_grid.spec import OnNonFinite, OptimizerState, Outliers
+from distkeras_grid.spec import OnNonFinite, Outliers
 from distkeras_grid.trainers.arguments import (
     MOST_SERVERS,
     check_cutting_engine,
@@ -207,13 +207,6 @@ class TrainerConfig(ModelParameter, ABC):
         field="on_nonfinite",
         doc="What happens if a window's loss or weights become NaN or infinite. "
         '"stop": the run ends with `NonFiniteLossError`. "skip": as for an outlier.',
-    )
-    optimizer_state: OptimizerState = parameter(
-        default="keep",
-        field="optimizer_state",
-        doc="What happens to the state of a worker's optimizer, such as its momentum, when the "
-        'worker receives the center. "keep": it is kept. "reset": each window begins with a new '
-        "optimizer. ``history.params`` has the value.",
     )
     checkpoint_dir: str | None = parameter(
         default=None,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from distkeras_grid.rules import rule_of
 from distkeras_grid.spark.interpreters import package_versions, training_packages
 from distkeras_grid.trainers.defaults import CommunicationWindow
 
@@ -36,7 +35,6 @@ def describe_run(
         "driver": msgspec.to_builtins(driver),
         "spec": spec.to_json(),
         "data_version": data,
-        **policies(spec),
         "callbacks": [described_callback(callback) for callback in callbacks],
         "custom_objects": sorted(custom_objects),
         "versions": {
@@ -67,12 +65,6 @@ def described_callback(callback: Any) -> dict[str, Any]:
         and (isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)))
     }
     return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain_values}
-
-
-def policies(spec: RunSpec) -> dict[str, str]:
-    """Return the policy for the optimizer's state, for the history."""
-    same = rule_of(spec.rule).traits.steps_on_workers
-    return {"optimizer_state": "same" if same else spec.algorithm.optimizer_state}
 
 
 def headline_of(spec: RunSpec, rule: Rule, window: CommunicationWindow) -> str:

@@ -23,12 +23,10 @@ from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import shared_section, weight_layout, worker_state_limit
 from distkeras_grid.engine.local_optimizers import (
     check_plain_sgd,
-    check_reset,
     check_unscaled,
 )
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.feeding.batches import BLOCK_STEPS
-from distkeras_grid.feeding.schema import PADDED
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.settings import BindAddress
@@ -176,8 +174,6 @@ def check_method(config: TrainerConfig, model: keras.Model) -> None:
         check_plain_sgd(model.optimizer, who)
     if rule.traits.steps_on_workers:
         check_unscaled(model.optimizer, who)
-    if config.optimizer_state == "reset":
-        check_reset(rule, model.optimizer, who)
     check_compressible(config.exchange_compression, rule, who)
 
 
@@ -349,8 +345,6 @@ def _validation_columns(
         features: Sequence[Any] = columns.features
         if isinstance(data.data, LocalSets):
             features = own_fields(frame, columns.features)
-        # The longest row may be another one.
-        features = [each.name if each.encoding == PADDED else each for each in features]
         losses = needs_of(config.keras_model, config.loss_in_use)
         weight = columns.weight if columns.weight in frame.columns else None
         return frame, resolve_columns(

@@ -39,7 +39,7 @@ from distkeras_grid.spark.session import (
     this_driver,
     wait_for_executors,
 )
-from distkeras_grid.spark.storage import Storage, rename_note
+from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.worker_jobs import WorkerJobs
 from distkeras_grid.trainers.arguments import checked_every
 from distkeras_grid.trainers.bandwidth_estimate import bandwidth_sentence, link_speed
@@ -349,7 +349,7 @@ def prepare(
     materialize = partial(materialized, checkpoints=store, earlier=rows, say=progress.note)
     spec, data, place, lines = check(config, request, materialize, resources, executors)
     if resumed is not None:
-        data = replace(data, compiled=recompile(data.compiled, resumed, notes.append))
+        data = replace(data, compiled=recompile(data.compiled, resumed))
         check_same_run(spec, resumed)
         prepare_metrics(data.compiled.model, data.columns)
     if store is not None:
@@ -402,10 +402,7 @@ def _newest_checkpoint(
     if folder is None:
         return None, None
     spark = active_session()
-    storage = Storage(spark)
-    if note := rename_note(storage.resolve(folder)):
-        notes.append(note)
-    store = CheckpointStore(storage, folder, this_driver(spark))
+    store = CheckpointStore(Storage(spark), folder, this_driver(spark))
     newest = store.look(resume=config.resume is not None, tell=notes.append)
     return store, None if newest is None else ResumedRun.of(newest)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distkeras_grid.engine.compile_settings import compile_model
-from distkeras_grid.engine.keras_model import adapted_digest, model_from_bytes
+from distkeras_grid.engine.keras_model import model_from_bytes
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.checkpoint_state import trained_so_far
 from distkeras_grid.rules import rule_of
@@ -36,17 +36,10 @@ def with_saved_settings(
     return config, data if data.seed_chosen else replace(data, seed=schedule.seed)
 
 
-def recompile(
-    compiled: CompiledModel, resumed: ResumedRun, tell: Callable[[str], object]
-) -> CompiledModel:
+def recompile(compiled: CompiledModel, resumed: ResumedRun) -> CompiledModel:
     """Return the run's model with its frozen weights, adapted layers and layer seeds."""
     model = model_from_bytes(resumed.model, compiled.objects)
     compile_model(model)
-    if adapted_digest(model) != adapted_digest(compiled.model):
-        tell(
-            "the model that was given has other adapted layers (such as Normalization) than the "
-            "checkpoint; the run goes on with those of the checkpoint"
-        )
     return replace(compiled, model=model, archive=resumed.model)
 
 

@@ -22,7 +22,7 @@ from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.simulation.shared_engine import SharedEngine
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import check_backend
-from distkeras_grid.trainers.description import headline_of, policies
+from distkeras_grid.trainers.description import headline_of
 from distkeras_grid.trainers.model_bundle import compiled_copy
 from distkeras_grid.trainers.preflight import (
     announcements,
@@ -90,7 +90,6 @@ def simulate(
         rows,
         evaluate=_evaluation(model, held_out, engine.layout, rule),
         results=partial(results_of, model),
-        params=policies(spec),
         validate=config.validate_function,
     )
     milliseconds = 1e3 * (cluster.batch_seconds or 0.0)

@@ -334,7 +334,6 @@ def engine_options(plan: EnginePlan) -> dict[str, Any]:
         "jit": spec.algorithm.jit,
         "local_steps": rule.traits.local_steps,
         "momentum": rule.local_momentum,
-        "optimizer_state": spec.algorithm.optimizer_state,
     }
 
 

@@ -156,7 +156,7 @@ def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, mod
         with pytest.raises(ConfigurationError, match=f"num_servers=2 for {name}"):
             build(name, model, num_servers=2)
         return
-    trainer = build(name, model, num_servers=np.int64(2), optimizer_state="reset")
+    trainer = build(name, model, num_servers=np.int64(2))
     assert trainer.checked().num_servers == 2
     for given in ({"validate": distkeras_grid.Outliers()}, {"on_nonfinite": "skip"}):
         with pytest.raises(ConfigurationError, match=next(iter(given))):
@@ -222,7 +222,7 @@ def test_a_rate_without_an_optimizer_that_takes_it_is_refused_at_once(model):
         *({"num_workers": 0}, {"num_epoch": -1}, {"learning_rate": 0.0}, {"jit": "yes"}),
         *({"start_timeout": 0}, {"start_timeout": float("nan")}, {"round_timeout": "1"}),
         *({"communication_window": value} for value in (0, -1, 2.5, True, "day")),
-        *({"optimizer_state": "forget"}, {"gpu_sharing": 1}),
+        *({"gpu_sharing": 1}),
         *({"master_port": -1}, {"master_port": 65536}, {"master_port": 1.5}),
     ],
 )
@@ -238,7 +238,7 @@ def test_values_out_of_range_are_refused_at_once(wrong, model):
         *(("DOWNPOUR", "commit_scale", value) for value in (None, "half", 0, -1.0, math.inf)),
         *(("AEASGD", "alpha", value) for value in (0.0, "0.5", math.nan)),
         *(("EASGD", "rho", "5"), ("GEM", "kappa", "1"), ("GEM", "exclude_own_commit", 0)),
-        *(("EnsembleTrainer", each, "all") for each in ("data", "initial", "combine")),
+        *(("EnsembleTrainer", each, "all") for each in ("data", "initial")),
     ],
 )
 def test_own_arguments_out_of_range_are_refused_at_once(name, argument, value, model):

@@ -135,15 +135,3 @@ def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
 def test_rates_of_several_optimizers_and_of_schedules_are_not_set_from_outside(optimizer):
     with pytest.raises(ConfigurationError):
         engine(optimizer()).set_learning_rate(0.01)
-
-
-def test_several_optimizers_are_reset_at_each_window_unless_they_follow_a_schedule():
-    from distkeras_grid.engine.local_optimizers import check_reset
-    from distkeras_grid.rules import AveragingRule
-
-    check_reset(AveragingRule(), several(0.1), "AveragingTrainer")
-    with pytest.raises(ConfigurationError):
-        check_reset(AveragingRule(), several(falling(3)), "AveragingTrainer")
-    worker = engine(several(0.1), optimizer_state="reset")
-    before = worker.weights()
-    np.testing.assert_array_equal(trained(worker, before)[1], trained(worker, before)[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import metadata
 
 import pyspark
-import pytest
 
 from distkeras_grid import __version__
 from distkeras_grid.checkpoints import Driver
@@ -14,8 +13,6 @@ from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
     AccumulatedGradientRule,
     ElasticRule,
-    IndependentRule,
-    MeanGradientRule,
     SequentialRule,
 )
 from distkeras_grid.trainers.defaults import CommunicationWindow
@@ -24,7 +21,6 @@ from distkeras_grid.trainers.description import (
     compression_sentence,
     describe_run,
     headline_of,
-    policies,
 )
 from tests.specs import make_spec
 
@@ -79,23 +75,6 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     window = CommunicationWindow(2, "communication_window is 2, not 32")
     assert announced(ElasticRule(0.45), window=window).endswith("(1 MB each way), alpha 0.45")
     assert choices(window, make_spec(workers=2)) == ["communication_window is 2, not 32"]
-
-
-def told(rule, workers, optimizer_state="keep"):
-    return policies(make_spec(rule, workers=workers, optimizer_state=optimizer_state))
-
-
-@pytest.mark.parametrize(
-    ("rule", "state"),
-    [
-        (AccumulatedGradientRule(), "reset"),
-        (IndependentRule(), "reset"),
-        (MeanGradientRule(), "same"),
-    ],
-)
-def test_the_optimizers_state_is_told(rule, state):
-    found = told(rule, 2, optimizer_state="reset")
-    assert found == {"optimizer_state": state}
 
 
 def test_the_last_line_says_what_compression_has_saved():

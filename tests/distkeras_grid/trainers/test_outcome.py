@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from distkeras_grid import DOWNPOUR, AveragingTrainer, Cluster, SingleTrainer
-from distkeras_grid.errors import ConfigurationError
 
 pytestmark = pytest.mark.tensorflow
 
@@ -97,8 +96,3 @@ def test_the_center_obeys_the_constraints(kind, constraint):
         assert kernel.min() >= 0
     else:
         np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1, rtol=1e-6)
-
-
-def test_averages_do_not_begin_anew_in_each_window():
-    with pytest.raises(ConfigurationError, match="averages of use_ema"):
-        simulated(build(ema=True), AveragingTrainer, 2, optimizer_state="reset")

@@ -322,53 +322,6 @@ def test_a_step_that_applies_nothing_is_refused_also_where_its_time_is_given(arr
         simulated("SynchronousSGD", arrays, model=net, custom_objects={"Idle": Idle})
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("policy", ["keep", "reset"])
-def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, policy):
-    """One worker: the center is its own weights, so only the optimizer tells windows apart."""
-    x, y = arrays
-    expected = build("adam")
-    for start in range(0, ROWS, 24):
-        if policy == "reset":
-            expected.compile("adam", expected.loss)
-        for row in range(start, start + 24, 8):
-            expected.train_on_batch(x[row : row + 8], y[row : row + 8])
-    found = simulated(
-        "AveragingTrainer",
-        arrays,
-        1,
-        model=build("adam"),
-        communication_window=3,
-        optimizer_state=policy,
-        call={"shuffle": False},
-    )
-    np.testing.assert_array_equal(weights(found.model), weights(expected))
-    assert found.history.params["optimizer_state"] == policy
-
-
-@pytest.mark.parametrize(
-    ("name", "optimizer", "reason"),
-    [
-        ("SynchronousSGD", "adam", "hold the same optimizer state"),
-        ("SingleTrainer", "adam", "go on from their own weights"),
-        ("EnsembleTrainer", "adam", "go on from their own weights"),
-        ("GEM", "sgd", "trains with plain SGD, which has no state"),
-        ("EAMSGD", "sgd", "any momentum is the rule's own"),
-        ("ADAG", "scheduled", "schedule would start again"),
-        ("ADAG", "accumulating", "a window may never have 4"),
-    ],
-)
-def test_a_reset_is_refused_where_it_makes_no_sense(arrays, name, optimizer, reason):
-    import keras
-
-    if optimizer == "accumulating":
-        optimizer = keras.optimizers.Adam(gradient_accumulation_steps=4)
-    if optimizer == "scheduled":
-        optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
-    with pytest.raises(ConfigurationError, match=f"{reason}.*optimizer_state='reset'"):
-        simulated(name, arrays, 1, model=build(optimizer), optimizer_state="reset")
-
-
 @pytest.mark.parametrize("name", ["ADAG", full("AveragingTrainer"), full("AEASGD")])
 def test_frozen_weights_do_not_travel_and_stay_as_they_are(arrays, name):
     """Normalization in a frozen net keeps its statistics; one that trains sends them."""
