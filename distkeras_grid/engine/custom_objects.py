@@ -1,7 +1,6 @@
-"""The user's own layers, losses and metrics, kept beside the models that need them.
+"""The user's own layers, losses and metrics, which other processes need to load a model.
 
-Keras does not save code. Predictors and evaluators find the ``custom_objects`` of a model's trainer
-here as long as the model exists.
+Keras does not save code.
 """
 
 from __future__ import annotations
@@ -11,26 +10,9 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 # Keras imports the classes of these packages itself, and of no others.
 _IMPORTED = frozenset(("keras", "keras_hub", "keras_cv", "keras_nlp", "distkeras_grid"))
-
-_known: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-
-
-def register_objects(model: Any, objects: Mapping[str, Any] | None) -> None:
-    """Keep what a model was built with.
-
-    `objects`: its ``custom_objects``. Without any, nothing is kept.
-    """
-    if objects:
-        _known[model] = dict(objects)
-
-
-def objects_of(model: Any) -> dict[str, Any]:
-    """Return what `register_objects` has kept for a model; empty if there is nothing."""
-    return dict(_known.get(model, {}))
 
 
 def own_names(config: Any) -> Iterator[str]:

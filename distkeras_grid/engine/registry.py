@@ -24,12 +24,11 @@ VARIABLE = "KERAS_BACKEND"
 class Backend:
     """One Keras backend, which is imported when it is used."""
 
-    # ``module:class`` of its `distkeras_grid.engine.keras_engine.KerasEngine`
-    engine: str
     # Module with two functions: ``prepare_process`` limits the process to a number of threads,
     # before the backend's first operation, and returns the number in use. ``count_gpus`` returns
     # how many GPUs it sees.
-    process: str
+    module: str
+    engine: str  # Name of its `distkeras_grid.engine.keras_engine.KerasEngine` in that module
     packages: tuple[str, ...]  # Packages whose versions must be the same on driver and executors
     extras: tuple[str, ...]  # Extras of this project that install it
 
@@ -37,20 +36,20 @@ class Backend:
 #: By the names that ``keras.backend.backend()`` returns.
 BACKENDS: Mapping[str, Backend] = {
     "tensorflow": Backend(
-        engine="distkeras_grid.engine.tensorflow:TensorFlowEngine",
-        process="distkeras_grid.engine.process",
+        module="distkeras_grid.engine.tensorflow",
+        engine="TensorFlowEngine",
         packages=("tensorflow",),
         extras=("tensorflow", "gpu"),
     ),
     "jax": Backend(
-        engine="distkeras_grid.engine.jax:JaxEngine",
-        process="distkeras_grid.engine.jax_process",
+        module="distkeras_grid.engine.jax",
+        engine="JaxEngine",
         packages=("jax", "jaxlib"),
         extras=("jax",),
     ),
     "torch": Backend(
-        engine="distkeras_grid.engine.torch:TorchEngine",
-        process="distkeras_grid.engine.torch_process",
+        module="distkeras_grid.engine.torch",
+        engine="TorchEngine",
         packages=("torch",),
         extras=("torch",),
     ),
@@ -63,7 +62,7 @@ def backend_named(name: str) -> Backend:
     Examples
     --------
     >>> backend_named("tensorflow").engine
-    'distkeras_grid.engine.tensorflow:TensorFlowEngine'
+    'TensorFlowEngine'
     """
     if name not in BACKENDS:
         raise ConfigurationError(
@@ -111,26 +110,22 @@ def use_backend(name: str, threads: int) -> int:
             f"of an executor. Let it start with {VARIABLE}={name} "
             f"(spark.executorEnv.{VARIABLE}={name})."
         )
-    in_force: int = _module(backend_named(name).process).prepare_process(threads)
+    in_force: int = _module(name).prepare_process(threads)
     return in_force
 
 
 def count_gpus(name: str) -> int:
     """Return how many GPUs a backend sees."""
-    count: int = _module(backend_named(name).process).count_gpus()
+    count: int = _module(name).count_gpus()
     return count
 
 
 def build_engine(backend: str, model: Any, **options: Any) -> KerasEngine:
     """Build the engine of a backend."""
-    engine: KerasEngine = _load(backend_named(backend).engine)(model, **options)
+    build = getattr(_module(backend), backend_named(backend).engine)
+    engine: KerasEngine = build(model, **options)
     return engine
 
 
-def _load(place: str) -> Any:
-    module, name = place.split(":")
-    return getattr(_module(module), name)
-
-
 def _module(name: str) -> Any:
-    return importlib.import_module(name)
+    return importlib.import_module(backend_named(name).module)

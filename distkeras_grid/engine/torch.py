@@ -8,6 +8,8 @@ C++ compiler on each executor, and minutes for what is recorded in a second.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -230,3 +232,26 @@ def _process_seed() -> NDArray[np.int64]:
     import torch
 
     return np.array([torch.initial_seed() & 0x7FFFFFFF, 0], np.int64)
+
+
+def prepare_process(threads: int) -> int:
+    """Limit PyTorch to some threads.
+
+    Unlike the other backends, PyTorch also takes another number while it runs.
+    """
+    if "torch" not in sys.modules:
+        # What PyTorch calls, such as MKL, reads it once.
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    import torch
+
+    torch.set_num_threads(threads)
+    in_force: int = torch.get_num_threads()
+    return in_force
+
+
+def count_gpus() -> int:
+    """Return how many GPUs PyTorch sees."""
+    import torch
+
+    count: int = torch.cuda.device_count()
+    return count

@@ -140,51 +140,19 @@ class ArraySource:
                 weight=None if self.weights is None else take(self.weights, places),
             )
 
+    def part(self, places: Places) -> ArraySource:
+        """Return copies of some rows, in the order of their places."""
+        check_places(places, len(self))
+        return ArraySource(
+            [array[places] for array in self.features],
+            [array[places] for array in self.labels],
+            None if self.weights is None else self.weights[places],
+            fields=self.fields,
+            label_fields=self.label_fields,
+        )
+
     def close(self) -> None:
         """Do nothing, because the arrays belong to the caller."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Some rows of another source, in another order, without a copy.
-
-    Examples
-    --------
-    >>> all_rows = ArraySource([np.array([[1.0], [2.0], [3.0]])], [np.array([0, 1, 0])])
-    >>> (block,) = Selection(all_rows, np.array([2, 1])).blocks([np.array([[0, 1]])])
-    >>> block.x[0].tolist()
-    [[[3.0], [2.0]]]
-    """
-
-    source: RowSource  # Where the rows are
-    places: Places  # Which they are, shape ``(rows,)``, int64. A row may occur more than once.
-
-    def __post_init__(self) -> None:
-        check_places(self.places, len(self.source))
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The features of the source."""
-        return self.source.fields
-
-    @property
-    def weighted(self) -> bool:
-        """Whether rows have sample weights."""
-        return self.source.weighted
-
-    def __len__(self) -> int:
-        """Rows that were selected."""
-        return len(self.places)
-
-    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
-        """Yield the rows of a window; see `RowSource`."""
-        for places in window:
-            check_places(places, len(self))
-        return self.source.blocks([self.places[places] for places in window])
-
-    def close(self) -> None:
-        """Close the source."""
-        self.source.close()
 
 
 @dataclass(frozen=True)

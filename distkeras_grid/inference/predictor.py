@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.custom_objects import objects_of, serializable_objects
+from distkeras_grid.engine.custom_objects import serializable_objects
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port, check_fit, match, outputs_of
@@ -75,7 +75,7 @@ class ModelPredictor:
         self.features_col = features_col
         self.output_col = output_col
         self.batch_size = batch_size
-        self.custom_objects = dict(custom_objects or objects_of(keras_model))
+        self.custom_objects = dict(custom_objects or {})
 
     def predict(self, df: DataFrame) -> DataFrame:
         """Return the DataFrame with the new columns; Spark computes them lazily.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from distkeras_grid.engine.custom_objects import objects_of
 from distkeras_grid.engine.keras_model import normalizations
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.feeding.schema import Field
@@ -94,7 +93,7 @@ def recalibrate(
     frame = as_dataframe(spark, data)
     fields = resolve_features(frame, features_col, keras_model)
     check_fit(keras_model, fields)
-    model = ship_model(spark, keras_model, dict(custom_objects or objects_of(keras_model)))
+    model = ship_model(spark, keras_model, dict(custom_objects or {}))
     columns = frame.select(
         *(value_expression(frame, field).alias(f"_{n}") for n, field in enumerate(fields))
     )

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
-from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.local_sets.sets import LocalSets
@@ -181,9 +180,8 @@ class Trainer(TrainerConfig):
         return False
 
     def _keep(self, model: keras.Model, prepared: TrainingJob) -> None:
-        """Keep the model of a run, whole or not, and with it the user's own classes."""
+        """Keep the model of a run, whole or not."""
         self.model = self.assemble(model, prepared.centers)
-        register_objects(self.model, prepared.data.compiled.objects)
 
     def simulate(
         self,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.engine.compile_settings import compile_model
-from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.engine.keras_model import (
     model_from_bytes,
     model_to_bytes,
@@ -99,7 +98,6 @@ class EnsembleTrainer(Trainer):
         self.models = [model_from_bytes(archive, objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)
-            register_objects(member, objects)
         together = combine_models(self.models)
         together.compile(
             **keras.saving.deserialize_keras_object(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.engine.keras_model import LAMBDAS, model_from_bytes, model_to_bytes
 from distkeras_grid.errors import (
     UNREADABLE,
@@ -160,7 +159,6 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
             f"it. Received: custom_objects={sorted(custom_objects or {})}. Call load(uri, "
             f"custom_objects={{{listed}}})."
         ) from error
-    register_objects(model, custom_objects)
     return SavedRun(model, history, run)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import build_metrics, results_of
 from distkeras_grid.engine.outcome import TrainOutcome, take_outcomes
@@ -102,7 +101,6 @@ def simulate(
     set_center(model, simulation.center, engine.layout, rule)
     outcomes = (shared.of(worker).outcome() for worker in range(len(rows)))
     take_outcomes(model, [TrainOutcome(n, len(rows[n]), left) for n, left in enumerate(outcomes)])
-    register_objects(model, objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
 

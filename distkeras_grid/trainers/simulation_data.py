@@ -17,7 +17,7 @@ from distkeras_grid.feeding.shapes import (
     match_labels,
     outputs_of,
 )
-from distkeras_grid.feeding.source import ArraySource, Selection, weighted_by
+from distkeras_grid.feeding.source import ArraySource, RowSource, weighted_by
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
 
-def deal(rows: ArraySource, spec: RunSpec) -> list[Selection]:
+def deal(rows: ArraySource, spec: RunSpec) -> list[RowSource]:
     """Return the rows of each worker: mixed by the seed of the run, or consecutive."""
     places = np.arange(len(rows))
     if spec.schedule.shuffle:
         places = np.random.default_rng(spec.schedule.seed).permutation(places)
-    weighted = weighted_by(rows, spec.data.class_weight)
-    return [Selection(weighted, part) for part in np.array_split(places, spec.workers)]
+    parts = (rows.part(part) for part in np.array_split(places, spec.workers))
+    return [weighted_by(part, spec.data.class_weight) for part in parts]
 
 
 def read_data(

@@ -15,7 +15,7 @@ from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.source import ArraySource, ClassWeightedSource, Selection, weighted_by
+from distkeras_grid.feeding.source import ArraySource, ClassWeightedSource, weighted_by
 from distkeras_grid.rows import ALIGNMENT
 
 ROWS = 23
@@ -217,7 +217,7 @@ class TestReadSpool(TestMappedSpool):
     mapped_bytes = 0
 
 
-class TestSelection(SourceContract):
+class TestPartOfArrays(SourceContract):
     def make(self, features, labels, weights, fields, labelled):
         """Every other row of twice as many, backwards."""
 
@@ -233,7 +233,7 @@ class TestSelection(SourceContract):
             fields=fields,
             label_fields=labelled,
         )
-        return Selection(rows, np.arange(len(rows))[::-2])
+        return rows.part(np.arange(len(rows))[::-2])
 
 
 # -- what is special about one of them ----------------------------------------------------------
@@ -276,11 +276,11 @@ def test_features_that_no_field_describes_are_refused():
         ArraySource([np.zeros((2, 1), complex)], [np.zeros(2)])
 
 
-def test_a_selection_of_rows_that_are_not_there_is_refused():
+def test_a_part_of_rows_that_are_not_there_is_refused():
     features, labels, _ = table()
     for places in ([ROWS], [-1]):
         with pytest.raises(IndexError):
-            Selection(ArraySource(features, labels), np.array(places))
+            ArraySource(features, labels).part(np.array(places))
 
 
 def test_a_spool_tells_the_types_that_came_and_not_those_that_were_thought():

@@ -1,45 +1,11 @@
-"""Custom objects stay with a model as long as it lives."""
+"""What another process needs to load a model of the user's own classes."""
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
-from distkeras_grid.engine.custom_objects import (
-    objects_of,
-    own_names,
-    register_objects,
-    serializable_objects,
-)
+from distkeras_grid.engine.custom_objects import own_names, serializable_objects
 from distkeras_grid.errors import ConfigurationError
-
-
-class Model:
-    """Stands for a Keras model: it can be referred to weakly, and is equal to itself only."""
-
-
-def test_objects_are_those_of_one_model():
-    first, second = Model(), Model()
-    register_objects(first, {"Own": Model})
-    register_objects(second, None)
-    assert objects_of(first) == {"Own": Model}
-    assert objects_of(second) == {}
-    objects_of(first).clear()
-    assert objects_of(first) == {"Own": Model}
-
-
-def test_a_model_that_is_gone_leaves_nothing():
-    from distkeras_grid.engine import custom_objects
-
-    # Models of other tests may be garbage.
-    gc.collect()
-    model = Model()
-    before = len(custom_objects._known)
-    register_objects(model, {"Own": Model})
-    del model
-    gc.collect()
-    assert len(custom_objects._known) == before
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_the_oldest_engine_goes(archive):
 def test_other_threads_in_a_running_process_are_a_warning(caplog):
     import tensorflow as tf
 
-    from distkeras_grid.engine.process import prepare_process
+    from distkeras_grid.engine.tensorflow import prepare_process
 
     tf.constant(0) + 1
     in_force = tf.config.threading.get_intra_op_parallelism_threads()
@@ -181,7 +181,7 @@ def test_other_threads_in_a_running_process_are_a_warning(caplog):
 @pytest.mark.full
 def test_threads_are_in_force_in_a_fresh_process_and_the_same_number_goes_on():
     code = """
-from distkeras_grid.engine.process import prepare_process
+from distkeras_grid.engine.tensorflow import prepare_process
 assert prepare_process(1) == 1
 import os, tensorflow as tf
 tf.constant(0) + 1
@@ -205,7 +205,7 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), os.environ["OMP_NU
 
 
 def test_only_notices_are_held_back_while_tensorflow_is_imported(capfd, monkeypatch):
-    from distkeras_grid.engine.process import _without_notices
+    from distkeras_grid.engine.tensorflow import _without_notices
 
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     with _without_notices():

@@ -159,19 +159,6 @@ def test_executors_are_described_and_other_interpreters_named():
     )
 
 
-def test_everything_bad_says_what_to_change():
-    bad = [
-        check_slots(1, 2),
-        *check_scheduling({"spark.speculation": "true"}.get)[:1],
-        *check_gpus({GPU: "0.5"}.get),
-        check_hadoop("yarn", "/x", []),
-        *check_kerberos("kerberos", False, None),
-    ]
-    assert levels(bad) == [CheckLevel.BAD] * len(bad)
-    assert all(issubclass(found.error, ClusterError | ConfigurationError) for found in bad)
-    assert all(word in " ".join(found.text for found in bad) for word in ("Lower", "kinit", "Set"))
-
-
 @pytest.mark.parametrize(
     ("settings", "driver", "level"),
     [

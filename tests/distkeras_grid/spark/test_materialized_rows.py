@@ -69,29 +69,25 @@ def test_a_forbidden_place_is_named_and_nothing_is_left(odd, tmp_path):
         store_rows(odd, columns, str(tmp_path / "file" / "rows"))
 
 
-def test_rows_that_cannot_be_computed_leave_nothing(files, tmp_path):
-    from pyspark.sql import functions as F
-
-    broken = files.withColumn("f", F.expr("if(id = 7, raise_error('broken'), f)")).orderBy("id")
-    columns = resolve_columns(files, "f", "label")
-    with pytest.raises(ClusterError, match="broken"):
-        store_rows(broken, columns, str(tmp_path / "rows"))
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.promise(
     "disk of stored rows: full",
     "One `NoSpaceError` before any worker starts; nothing is left.",
 )
-def test_rows_for_which_there_is_no_room_leave_nothing(files, tmp_path):
-    """The task that writes them fails with the words of the JVM."""
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ("broken", ClusterError),
+        # The task that writes them fails with the words of the JVM.
+        ("java.io.IOException: No space left on device", NoSpaceError),
+    ],
+)
+def test_rows_that_cannot_be_computed_or_have_no_room_leave_nothing(files, tmp_path, told, error):
     from pyspark.sql import functions as F
 
-    told = "java.io.IOException: No space left on device"
-    full = files.withColumn("f", F.expr(f"if(id = 7, raise_error('{told}'), f)")).orderBy("id")
+    broken = files.withColumn("f", F.expr(f"if(id = 7, raise_error('{told}'), f)")).orderBy("id")
     columns = resolve_columns(files, "f", "label")
-    with pytest.raises(NoSpaceError):
-        store_rows(full, columns, str(tmp_path / "rows"))
+    with pytest.raises(error, match=told):
+        store_rows(broken, columns, str(tmp_path / "rows"))
     assert list(tmp_path.iterdir()) == []
 
 

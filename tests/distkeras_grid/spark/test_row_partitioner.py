@@ -128,27 +128,9 @@ def test_other_partitions_than_those_counted_are_an_error(frame):
 
 
 @pytest.mark.spark
-def test_unshuffled_seats_hold_consecutive_rows_in_the_data_order(frame):
-    rows = dealt_rows(frame, 2, shuffle=False)
-    assert [value for seat, _, value in rows if seat == 0] == [0, 1, 2, 3, 4, 5]
-    assert [value for seat, _, value in rows if seat == 1] == [6, 7, 8, 9, 10]
-
-
-@pytest.mark.spark
-def test_fewer_rows_than_seats(frame, tmp_path):
-    rows = dealt_rows(frame.limit(1), 3, shuffle=True, stored=tmp_path / "rows")
-    assert [row for _, row, _ in rows] == [0]
-
-
-@pytest.mark.spark
 def test_the_rows_of_a_group_are_in_its_first_partition(frame):
     rows = dealt_rows(frame, 1, shuffle=False, partitions=3)
     assert [(seat, value) for seat, _, value in rows] == [(0, value) for value in range(11)]
-
-
-@pytest.mark.spark
-def test_dealing_twice_gives_the_same_seats(frame):
-    assert dealt_rows(frame, 3, shuffle=True) == dealt_rows(frame, 3, shuffle=True)
 
 
 @pytest.mark.spark

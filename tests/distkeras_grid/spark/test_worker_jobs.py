@@ -130,30 +130,6 @@ def test_rows_come_in_small_pieces_and_the_setting_stays_the_users(spark):
 
 
 @pytest.mark.spark
-def test_a_job_that_failed_is_submitted_again_alone(spark, tmp_path):
-    def task(batches):
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        seat, attempt = context.partitionId(), context.taskAttemptId()
-        (tmp_path / f"{seat}-{attempt}").touch()
-        if seat == 1 and not (tmp_path / "healed").exists():
-            raise ValueError("lost")
-        yield from batches
-
-    launch = launched(spark, task)
-    assert launch.wait(60)
-    assert launch.failed == (1,)
-    assert isinstance(launch.error(1), ClusterError)
-    (tmp_path / "healed").touch()
-    launch.again(1)
-    assert launch.wait(60)
-    assert sorted(row.id for row in launch.rows()) == [0, 1]
-    assert launch.failures_of_a_job == 4
-    assert [len([*tmp_path.glob(f"{seat}-*")]) for seat in (0, 1)] == [1, 5]
-
-
-@pytest.mark.spark
 @pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.full)])
 def test_each_attempt_of_a_seat_has_its_key_and_nobody_else(spark, tmp_path, adaptive):
     def key_of(seat):
@@ -184,6 +160,9 @@ def test_each_attempt_of_a_seat_has_its_key_and_nobody_else(spark, tmp_path, ada
     try:
         launch.start()
         assert launch.wait(60)
+        assert launch.failed == (1,)
+        assert isinstance(launch.error(1), ClusterError)
+        assert launch.failures_of_a_job == 4
         failed = [path.name.split()[1:] for path in tmp_path.glob("work 1 *")]
         assert {launch.reason_of_loss(1, int(task)) for *_, task in failed} == {"ValueError: lost"}
         assert launch.reason_of_loss(0, int(failed[0][-1])) == launch.reason_of_loss(1, 999) == ""

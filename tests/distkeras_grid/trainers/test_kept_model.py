@@ -1,4 +1,4 @@
-"""What a trainer keeps of a run: its model, whole or not, with the user's own classes."""
+"""What a trainer keeps of a run: its model, whole or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid import DOWNPOUR
-from distkeras_grid.engine.custom_objects import objects_of
 from distkeras_grid.trainers import base
 
 
@@ -29,8 +28,8 @@ class Stopped(DOWNPOUR):
 
 
 @pytest.mark.parametrize("ending", [None, KeyboardInterrupt(), RuntimeError()])
-def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
-    left, own = Model(), {"Own": Model}
+def test_the_model_of_any_end_is_kept(monkeypatch, ending):
+    left = Model()
     prepared = SimpleNamespace(
         history=None,
         description=None,
@@ -39,10 +38,9 @@ def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
         lost_server=False,
         left=left,
         centers=(),
-        data=SimpleNamespace(compiled=SimpleNamespace(objects=own)),
     )
     monkeypatch.setattr(base, "prepare", lambda *_, **__: prepared)
-    trainer = Stopped(Model(), custom_objects=own, progress=False)
+    trainer = Stopped(Model(), progress=False)
     trainer.ending = ending
     if ending is None:
         assert trainer.train("tiles") is left
@@ -50,4 +48,3 @@ def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
         with pytest.raises(type(ending)):
             trainer.train("tiles")
     assert trainer.model is left
-    assert objects_of(left) == own

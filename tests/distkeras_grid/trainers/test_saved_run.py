@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.engine.custom_objects import objects_of
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -118,8 +117,7 @@ def test_a_saved_run_names_the_custom_objects_that_its_model_needs(spark, folder
     save(str(folder), net, History(), {"custom_objects": ["Own"]})
     with pytest.raises(ConfigurationError, match="'Own': Own"):
         load(str(folder))
-    loaded = load(str(folder), {"Own": Own}).model
-    assert objects_of(loaded) == {"Own": Own}
+    assert isinstance(load(str(folder), {"Own": Own}).model.layers[-1], Own)
 
 
 FIRST, SECOND = Driver("application_17_0001"), Driver("application_17_0001", attempt=2)
