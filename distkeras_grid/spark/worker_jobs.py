@@ -337,7 +337,6 @@ def limit_arrow_batch(spark: SparkSession) -> Iterator[None]:
     before = spark.conf.get(PIECE_SETTING, None)
     fits = before is not None and 0 < megabytes(before) <= megabytes(PIECE)
     value = before if before is not None and fits else PIECE
-    # Also if it is small already: another run may have set it, and may end before this one.
     rows = min(int(spark.conf.get(READ_SETTING, None) or READ_ROWS), int(READ_ROWS))
     with (
         setting_of_session(spark, PIECE_SETTING, value),
