@@ -14,7 +14,6 @@ from distkeras_grid.spark.columns import (
     is_number_array,
     is_vector,
     quoted,
-    refuse_stream,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 def check_columns(df: DataFrame, names: Iterable[str]) -> None:
     """Refuse a DataFrame that lacks a column."""
-    refuse_stream(df, "The DataFrame")
     missing = [name for name in names if name not in df.columns]
     if missing:
         raise SchemaError(

@@ -108,7 +108,7 @@ class ModelPredictor:
         from distkeras_grid.spark.session import active_session
 
         spark = active_session()
-        df = as_dataframe(spark, df, "df", streams=True)
+        df = as_dataframe(spark, df, "df")
         ports = outputs_of(self.keras_model)
         output_cols = output_columns(self.output_col, ports)
         for name in output_cols:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError
+from distkeras_grid.errors import EmptyDataError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import Port, inputs_of, match, match_labels, outputs_of
 
@@ -175,16 +175,6 @@ def _dtype(kind: DataType, integers: str) -> str:
     return integers if whole and integers in _INTEGERS else "float32"
 
 
-def refuse_stream(frame: DataFrame, what: str) -> None:
-    """Refuse a streaming DataFrame, whose rows can be read only by a query that it starts."""
-    if frame.isStreaming:
-        raise ConfigurationError(
-            f"{what} is a streaming DataFrame, and its rows are needed more than once. Take its "
-            "batches one by one: stream.writeStream.foreachBatch(function), or read what has come "
-            "so far by spark.read."
-        )
-
-
 def map_batches(frame: DataFrame, task: ArrowTask, schema: Any) -> DataFrame:
     """Return what a task makes of Arrow batches, as ``DataFrame.mapInArrow``.
 
@@ -300,11 +290,6 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
 
 def _first(frame: DataFrame, name: str) -> Any:
     """Return the value of a column in the first row."""
-    if frame.isStreaming:
-        raise SchemaError(
-            f"Column {name!r} of a stream has no first row that tells its shape. Describe it: "
-            f'Field("{name}", shape=(...), dtype="float32").'
-        )
     row = frame.select(quoted(name)).first()
     if row is None:
         raise EmptyDataError(NO_ROWS)

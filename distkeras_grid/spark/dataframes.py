@@ -14,7 +14,6 @@ from distkeras_grid.dataset.manifest import (
 )
 from distkeras_grid.dataset.versions import choose, file_of, present_manifest, refuse_incomplete
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
-from distkeras_grid.spark.columns import refuse_stream
 from distkeras_grid.spark.internals import is_classic
 from distkeras_grid.spark.session import refuse_connect
 from distkeras_grid.spark.storage import Storage, escaped
@@ -42,13 +41,8 @@ def mark_data_set(frame: DataFrame) -> DataFrame:
     return frame
 
 
-def as_dataframe(
-    spark: SparkSession, data: Any, what: str = "data", *, streams: bool = False
-) -> DataFrame:
-    """Return `data` as a DataFrame: itself, or the Parquet files under a path.
-
-    A streaming one is refused, unless `streams` says otherwise.
-    """
+def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFrame:
+    """Return `data` as a DataFrame: itself, or the Parquet files under a path."""
     from pyspark.sql import DataFrame
 
     if isinstance(data, str) or hasattr(data, "__fspath__"):
@@ -57,8 +51,6 @@ def as_dataframe(
     remote = module.startswith("pyspark.sql.connect") or not is_classic(spark)
     refuse_connect(f"{what} ({type(data).__name__})", remote=remote)
     if isinstance(data, DataFrame):
-        if not streams:
-            refuse_stream(data, what)
         return data
     advice = "Pass a DataFrame, or the path of a Parquet data set."
     if type(data).__name__ in ("RDD", "PipelinedRDD"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, LabelError, SchemaError
@@ -14,12 +13,10 @@ from distkeras_grid.feeding.targets import Takes
 from distkeras_grid.spark.columns import (
     Columns,
     map_batches,
-    refuse_stream,
     resolve_columns,
     resolve_features,
     value_expression,
 )
-from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.row_partitioner import summarize
 
 pytestmark = pytest.mark.spark
@@ -141,15 +138,3 @@ def test_tasks_read_columns_whose_names_have_dots_and_spaces(frame):
     same = map_batches(odd, lambda batches: batches, odd.schema)
     assert same.collect() == odd.collect()
     assert same.columns == ["c.2", "a b"]
-
-
-def test_a_stream_is_refused_in_one_line(spark):
-    stream = spark.readStream.format("rate").load()
-    with pytest.raises(ConfigurationError, match=r"data is a streaming DataFrame.*foreachBatch"):
-        as_dataframe(spark, stream)
-    with pytest.raises(ConfigurationError, match="streaming"):
-        refuse_stream(stream, "It")
-    numbers = stream.selectExpr("array(value) AS features")
-    with pytest.raises(SchemaError, match=r"Field\(\"features\""):
-        resolve_features(numbers, "features")
-    assert np.array_equal(resolve_features(numbers, Field("features", (1,)))[0].shape, (1,))
