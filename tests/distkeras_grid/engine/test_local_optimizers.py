@@ -212,14 +212,3 @@ def test_a_scaled_loss_is_refused_where_steps_are_made_outside_of_train_step():
     with pytest.raises(ConfigurationError, match=r"Received: Adam\(loss_scale_factor=2.0\)"):
         check_unscaled(keras.optimizers.Adam(loss_scale_factor=2.0), "SynchronousSGD")
     check_unscaled(keras.optimizers.Adam(clipnorm=1.0), "SynchronousSGD")
-
-
-def optimizer_named(name):
-    import keras
-
-    return {
-        "adam": lambda: keras.optimizers.Adam(0.05),
-        "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
-        "adagrad": lambda: keras.optimizers.Adagrad(0.1),
-        "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
-    }[name]()
