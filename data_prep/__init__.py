@@ -2,7 +2,8 @@
 
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.update import UpdateResult, plan_tiles, tile_images, update_tiles
-from data_prep.geometry.grid import TileSpec, count_tiles
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tile_layout import count_tiles
 from data_prep.geometry.tiler import Tile, iter_tiles
 from data_prep.on_the_fly.tile_index import cut, index_tiles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -129,9 +129,8 @@ class TilingPlan:
         )
 
     def _describe_coverage(self) -> list[str]:
-        """Describe which part of the images no tile shows, and why."""
-        never, by_angle = uncovered(self.sources)
-        lines = [f"  on no tile: {never:.1%} of the pixels; {by_angle:.1%} by angle"]
+        """Describe which tiles are left out, and why."""
+        lines = []
         if excluded := sum(each.excluded or 0 for each in self.sources):
             lines.append(f"  zones keep off {pluralize(excluded, 'tile')}")
         count = round(sum(each.tiles * self.scan(each).pass_rate for each in self.sources))
@@ -256,15 +255,6 @@ def rows_of_a_file(plan: TilingPlan) -> int:
     largest = max(plan.scan(source).tile_bytes for source in plan.sources)
     # A few large tiles among many small ones must not make all files small.
     return max(1, int(MOST_FILE_BYTES / max(1.0, min(largest, 2 * mean))))
-
-
-def uncovered(sources: Collection[ImageRecord]) -> tuple[float, float]:
-    """Return the share of pixels that no tile shows, and its mean over the angles."""
-    sizes = [(each, (each.width or 0) * (each.height or 0)) for each in sources]
-    pixels = sum(size for _, size in sizes) or 1
-    never = sum((each.uncovered or 0.0) * size for each, size in sizes)
-    by_angle = sum((each.uncovered_by_angle or 0.0) * size for each, size in sizes)
-    return never / pixels, by_angle / pixels
 
 
 def pluralize(number: int, thing: str) -> str:

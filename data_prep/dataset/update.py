@@ -17,7 +17,7 @@ from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import diff_folder, precheck_files, with_zones
 from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.overrides import apply_overrides
-from data_prep.dataset.plan import TilingPlan, uncovered
+from data_prep.dataset.plan import TilingPlan
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.shards import Shards
 from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
@@ -428,7 +428,6 @@ class UpdateRun:
     ) -> RunSummary:
         tiled, names = plan.tiled, {each.source for each in plan.tiled}
         images, tiles = count(tiled)
-        never, by_angle = uncovered(tiled)
         return RunSummary(
             began=self._began.isoformat(timespec="seconds"),
             seconds=round(self.seconds(), 3),
@@ -447,8 +446,6 @@ class UpdateRun:
             read_bytes=sum(plan.files[each.source].length for each in tiled),
             written_bytes=written,
             total_tiles=done.manifest["tiles"],
-            uncovered=never,
-            uncovered_by_angle=by_angle,
             alike=to_json(pair for pair in plan.pairs if {pair.one, pair.other} & names),
         )
 

@@ -130,11 +130,6 @@ class TileSpec:
 
         The rule was found by search: tiles of 256 pixels that overlap by half, 72 angles, an
         inscribed rectangle, and the image without rotation once more.
-
-        Examples
-        --------
-        >>> count_tiles(2272, 1704, TileSpec.paper())
-        6972
         """
         return cls(256, 0.5, range(0, 360, 5), "inscribed", include_original=True)
 
@@ -315,39 +310,6 @@ def group_by_strip(positions: Positions, spec: TileSpec, columns: int) -> Iterat
         inside = strip == number
         if inside.any():
             yield x[inside], y[inside]
-
-
-def count_tiles(width: int, height: int, spec: TileSpec) -> int:
-    """Count the tiles of one image over all angles.
-
-    Parameters
-    ----------
-    width, height : int
-        Size of the image, pixels.
-    spec : TileSpec
-
-    Returns
-    -------
-    int
-        0 where the image is smaller than a tile.
-
-    Examples
-    --------
-    >>> count_tiles(2272, 1704, TileSpec(angles=[0]))
-    192
-    """
-    if width < 1 or height < 1:
-        raise ConfigurationError(f"An image has at least one pixel. Received: {width}x{height}.")
-    frames = (RotatedFrame(width, height, angle) for angle in spec.angles)
-    again = spec.include_original * tile_positions(RotatedFrame(width, height, 0.0), spec)[0].size
-    if spec.mode == "inscribed":
-        return again + sum(tile_positions(frame, spec)[0].size for frame in frames)
-    # In mode "inside" quarter turns have the tiles of their base angle.
-    bases = [frame.base for frame in frames]
-    return again + sum(
-        bases.count(base) * tile_positions(RotatedFrame(width, height, base), spec)[0].size
-        for base in set(bases)
-    )
 
 
 def _dropped(frame: RotatedFrame, spec: TileSpec) -> Positions:

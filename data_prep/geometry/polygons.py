@@ -57,55 +57,6 @@ def overlap_area(x: float, y: float, side: float, ring: Ring) -> float:
     return abs(twice) / 2
 
 
-def union_area(x: Numbers, y: Numbers, side: int) -> float:
-    """Return the area that squares cover together.
-
-    Examples
-    --------
-    >>> union_area(np.array([0, 5]), np.array([0, 0]), 10)
-    150.0
-    """
-    columns, rows, covered = _cells(x, y, side)
-    return float(np.diff(rows) @ (covered @ np.diff(columns)))
-
-
-def contains_points(
-    x: Numbers, y: Numbers, side: int, points_x: Numbers, points_y: Numbers
-) -> Mask:
-    """Tell which points lie in a square.
-
-    Examples
-    --------
-    >>> x, y = np.array([5.0, 15.0]), np.array([5.0, 5.0])
-    >>> contains_points(np.array([0]), np.array([0]), 10, x, y)
-    array([ True, False])
-    """
-    columns, rows, covered = _cells(x, y, side)
-    column = np.searchsorted(columns, points_x, side="right") - 1
-    row = np.searchsorted(rows, points_y, side="right") - 1
-    known = (column >= 0) & (column < columns.size - 1) & (row >= 0) & (row < rows.size - 1)
-    mask = np.zeros(np.shape(points_x), dtype=bool)
-    mask[known] = covered[row[known], column[known]]
-    return mask
-
-
-def _cells(x: Numbers, y: Numbers, side: int) -> tuple[Numbers, Numbers, Mask]:
-    """Return the lines through the sides of squares, and which cells between them are covered."""
-    columns = np.unique(np.concatenate([x, x + side]))
-    rows = np.unique(np.concatenate([y, y + side]))
-    layers = np.zeros((rows.size, columns.size), dtype=np.int64)
-    left, right = np.searchsorted(columns, x), np.searchsorted(columns, x + side)
-    top, bottom = np.searchsorted(rows, y), np.searchsorted(rows, y + side)
-    for rows_at, columns_at, change in (
-        (top, left, 1),
-        (bottom, right, 1),
-        (top, right, -1),
-        (bottom, left, -1),
-    ):
-        np.add.at(layers, (rows_at, columns_at), change)
-    return columns, rows, layers.cumsum(axis=0).cumsum(axis=1)[:-1, :-1] > 0
-
-
 def _edges(polygon: Polygon) -> tuple[Numbers, Numbers]:
     starts = np.concatenate([np.asarray(ring, dtype=np.float64) for ring in polygon])
     stops = np.concatenate([np.roll(ring, -1, axis=0) for ring in polygon])

@@ -1,4 +1,4 @@
-"""Which tiles an image has at each angle, and which parts of it no tile shows: no pixels."""
+"""Which tiles an image has at each angle: no pixels."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from data_prep.geometry.grid import Positions, RotatedFrame, TileSpec, tile_positions
-from data_prep.geometry.polygons import (
-    are_inside,
-    contains_points,
-    intersects,
-    overlap_area,
-    union_area,
-)
+from data_prep.geometry.polygons import are_inside, intersects, overlap_area
 from data_prep.geometry.regions import NO_ZONES, Zones
+from distkeras_grid.errors import ConfigurationError
 
 # Pixels beyond a tile's edge from which its outermost pixels are computed.
 REACH = {"nearest": 1, "linear": 1, "cubic": 2, "lanczos4": 4}
-# Number of points along each side of an image at which coverage is measured.
-SAMPLES = 128
 
 
 @dataclass(frozen=True)
@@ -30,10 +23,6 @@ class TileLayout:
 
     tiles: int  # Number of tiles
     excluded: int  # Number of tiles that zones exclude
-    # Part of the image that no tile shows at any angle, accurate to 0.5 % of the image
-    uncovered: float
-    # Part of the image that the tiles of one angle leave out; the mean over the angles
-    uncovered_by_angle: float
     empty_angles: int  # Number of angles without a tile
 
 
@@ -61,18 +50,41 @@ def allowed_positions(
 
 
 def lay_out(width: int, height: int, spec: TileSpec, zones: Zones = NO_ZONES) -> TileLayout:
-    """Count the tiles of an image over all angles, and measure what no tile shows.
+    """Count the tiles of an image over all angles.
 
     `width, height`: size of the image, pixels.
 
     Examples
     --------
-    >>> found = lay_out(2272, 1704, TileSpec(angles=[0]))
-    >>> found.tiles, round(found.uncovered, 2)
-    (192, 0.06)
+    >>> lay_out(2272, 1704, TileSpec(angles=[0]))
+    TileLayout(tiles=192, excluded=0, empty_angles=0)
     """
     # Cached, because most images of a data set have the same size.
     return _lay_out(width, height, spec, zones) if zones else _known(width, height, spec)
+
+
+def count_tiles(width: int, height: int, spec: TileSpec) -> int:
+    """Count the tiles of one image over all angles.
+
+    Parameters
+    ----------
+    width, height : int
+        Size of the image, pixels.
+    spec : TileSpec
+
+    Returns
+    -------
+    int
+        0 where the image is smaller than a tile.
+
+    Examples
+    --------
+    >>> count_tiles(2272, 1704, TileSpec(angles=[0])), count_tiles(2272, 1704, TileSpec.paper())
+    (192, 6972)
+    """
+    if width < 1 or height < 1:
+        raise ConfigurationError(f"An image has at least one pixel. Received: {width}x{height}.")
+    return lay_out(width, height, spec).tiles
 
 
 @lru_cache(maxsize=64)
@@ -85,31 +97,13 @@ def _lay_out(width: int, height: int, spec: TileSpec, zones: Zones) -> TileLayou
     is_inside = spec.mode == "inside"
     times = Counter(angle % 90 if is_inside else angle for angle in spec.angles)
     tiles = excluded = empty = 0
-    across, down = np.meshgrid(*((np.arange(SAMPLES) + 0.5) / SAMPLES for _ in range(2)))
-    points = across.ravel() * width, down.ravel() * height
-    shown = np.zeros(points[0].shape, dtype=bool)
-    by_angle = 0.0
     for angle, count in times.items():
-        frame = RotatedFrame(width, height, angle)
-        positions, without = allowed_positions(frame, spec, zones)
-        x, y = frame.to_base(positions, spec.tile)
+        (x, _), without = allowed_positions(RotatedFrame(width, height, angle), spec, zones)
         again = int(spec.include_original and angle == 0)
         tiles += (count + again) * x.size
         excluded += (count + again) * without
-        if not x.size:
-            empty += count
-            by_angle += count
-            continue
-        mask = contains_points(x, y, spec.tile, *frame.source_to_base(*points))
-        shown |= mask
-        if spec.edge == "pad":
-            # Parts of tiles outside the image do not count.
-            by_angle += count * float(1 - mask.mean())
-        else:
-            by_angle += count * max(0.0, 1 - union_area(x, y, spec.tile) / (width * height))
-    total = times.total()
-    never = by_angle if total == 1 else float(1 - shown.mean())
-    return TileLayout(tiles, excluded, never, by_angle / total, empty)
+        empty += count * (not x.size)
+    return TileLayout(tiles, excluded, empty)
 
 
 def outside_parts(frame: RotatedFrame, spec: TileSpec, positions: Positions) -> list[float]:

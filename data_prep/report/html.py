@@ -89,10 +89,6 @@ class RunSummary:
     images_without_tiles: dict[str, int] = field(default_factory=dict)
     # Why images do not stand in the split that a table gives them, by path
     ignored_splits: dict[str, str] = field(default_factory=dict)
-    # uncovered and uncovered_by_angle: Part of the pixels of this run's images that no tile shows,
-    # and the mean of that part over the angles
-    uncovered: float = 0.0
-    uncovered_by_angle: float = 0.0
     # Images of this run that show the same place as another: ``one``, ``other`` and ``why``
     alike: list[dict[str, str]] = field(default_factory=list)
 
@@ -214,15 +210,6 @@ def _listed(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return format_table([head, *rows[:SHOWN_REASONS]]) + note
 
 
-def _coverage(figures: RunSummary) -> str:
-    if not figures.tiles:
-        return ""
-    return (
-        f"<p>{figures.uncovered:.1%} of the pixels are in no tile at any angle; "
-        f"{figures.uncovered_by_angle:.1%} are in none at an angle, in the mean.</p>"
-    )
-
-
 def _angles(figures: RunSummary) -> str:
     """Return a bar for each angle, and the images without tiles at some angles."""
     most = max(figures.angles.values(), default=0)
@@ -263,10 +250,10 @@ def _places(
     sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
 ) -> str:
-    """Return which part of the images no tile shows, and some images with their tiles."""
+    """Return some images with their tiles."""
     paths = sorted(path for path in shown.thumbnails if path in sources)
     if not paths:
-        return _coverage(figures)
+        return ""
     images = sum(sum(by_class.values()) for by_class in figures.images.values())
     more = (
         f"<p>{len(paths):,} of {images:,} images are shown; --report-images shows more.</p>"
@@ -279,7 +266,7 @@ def _places(
         for path in paths
     )
     return (
-        f"{_coverage(figures)}{more}"
+        f"{more}"
         f"<p>Tiles at {at} degrees. What no square covers is in no tile at that angle.</p>"
         f'<div class="grids">{grids}</div>'
     )

@@ -99,8 +99,6 @@ class ImageScan:
     bits: int = 0
     tiles: int = 0
     excluded: int = 0
-    uncovered: float = 0.0
-    uncovered_by_angle: float = 0.0
     empty_angles: int = 0
     pixel_size: float | None = None
     zones: str | None = None

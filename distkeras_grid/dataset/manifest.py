@@ -58,10 +58,6 @@ class ImageRecord:
     pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
     zones: str | None = None  # Hash of the zones that apply to it
     excluded: int | None = None  # Number of tiles that zones exclude
-    # uncovered and uncovered_by_angle: Part of the image that no tile shows at any angle, and the
-    # mean over the angles
-    uncovered: float | None = None
-    uncovered_by_angle: float | None = None
     empty_angles: int | None = None  # Number of angles without a tile
     # low and high: Values of the image that became 0 and white when it was normalised
     low: float | None = None

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from data_prep.geometry.grid import TileSpec, count_tiles
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tile_layout import count_tiles
 from data_prep.images.open_image import decode_image
 
 # A scale bar of the source lies in a white box, 255 to 320 pixels long; the frame around some of

@@ -149,9 +149,9 @@ def test_a_new_column_is_a_line_of_the_table_and_an_attribute_of_a_tile_or_an_im
     class Numbered(Tile):
         row_number = 7
 
-    added = ("row_number", "int", "of a tile"), ("uncovered", "double", "of an image")
+    added = ("row_number", "int", "of a tile"), ("low", "double", "of an image")
     monkeypatch.setattr(schema, "COLUMNS", (*COLUMNS, *added))
     tile = Numbered(np.full((32, 32, 1), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
     field = image_field(SPEC, 1, "uint8", "raw", ("a", "b"), 8)
-    batch = record_batch([tile], replace(IMAGE, uncovered=0.25), WHOLE, RAW, field)
+    batch = record_batch([tile], replace(IMAGE, low=0.25), WHOLE, RAW, field)
     assert [batch.column(name).to_pylist() for name, *_ in added] == [[7], [0.25]]

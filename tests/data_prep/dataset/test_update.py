@@ -20,7 +20,7 @@ from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, plan_tiles, tile_images, update_tiles
 from data_prep.dataset import shards, update
-from data_prep.geometry.grid import count_tiles
+from data_prep.geometry.tile_layout import count_tiles
 from data_prep.images import file_access
 from data_prep.images.file_access import FileOpener
 from data_prep.images.open_image import decode_image

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from data_prep.geometry.grid import (
     RotatedFrame,
     TileSpec,
-    count_tiles,
     group_by_strip,
     rotate_positions,
     tile_positions,
 )
+from data_prep.geometry.tile_layout import count_tiles
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 
 UNROTATED = TileSpec(angles=[0])

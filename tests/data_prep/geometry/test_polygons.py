@@ -7,13 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from data_prep.geometry.polygons import (
-    are_inside,
-    contains_points,
-    intersects,
-    overlap_area,
-    union_area,
-)
+from data_prep.geometry.polygons import are_inside, intersects, overlap_area
 
 NUMBERS = st.integers(0, 40).map(float)
 RINGS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=7).map(np.array)
@@ -56,21 +50,6 @@ def test_thin_and_far_polygons():
     assert intersects(x, y, 10, frame).tolist() == [False, True, True, False]
     assert are_inside(x, y, 10, frame).tolist() == [False, False, True, False]
     assert intersects(x, y, 10, frame, margin=1).tolist() == [False, True, True, True]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    squares=st.lists(st.tuples(st.integers(-20, 60), st.integers(-20, 60)), min_size=1),
-    side=st.integers(1, 25),
-)
-def test_union_is_the_number_of_cells(squares, side):
-    x, y = np.array(squares).T
-    canvas = np.zeros((120, 120), dtype=bool)
-    for left, top in squares:
-        canvas[top + 20 : top + 20 + side, left + 20 : left + 20 + side] = True
-    assert union_area(x, y, side) == canvas.sum()
-    points_x, points_y = np.meshgrid(np.arange(120) - 19.5, np.arange(120) - 19.5)
-    np.testing.assert_array_equal(contains_points(x, y, side, points_x, points_y), canvas)
 
 
 @given(x=st.floats(-30, 60), y=st.floats(-30, 60), side=st.floats(1, 50))

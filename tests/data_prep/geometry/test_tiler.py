@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.geometry.grid import RotatedFrame, TileSpec, count_tiles
+from data_prep.geometry.grid import RotatedFrame, TileSpec
+from data_prep.geometry.tile_layout import count_tiles
 from data_prep.geometry.tiler import crop_tile, iter_tiles
 from distkeras_grid.errors import ConfigurationError, ImageError
 
