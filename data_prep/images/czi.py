@@ -8,8 +8,10 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from data_prep.images.plane_selection import Pixels
-from data_prep.images.reader_base import PlaneInfo, library, local_path, places_of
+from data_prep.images.reader_base import PlaneInfo, library, local_path
 from data_prep.images.tiff_metadata import micrometres, pixel_size
 from data_prep.images.tiff_planes import PlaneWindow
 from distkeras_grid.errors import ImageError
@@ -53,7 +55,11 @@ class CziFile:
         scenes = dict(self._file.scenes_bounding_rectangle) or {
             None: self._file.total_bounding_rectangle
         }
-        places = places_of({axis: lengths[axis] for axis in PAGE_AXES if axis in lengths})
+        axes = [axis for axis in PAGE_AXES if axis in lengths]
+        places = [
+            dict(zip(axes, place, strict=True))
+            for place in np.ndindex(*(lengths[axis] for axis in axes))
+        ]
         self._pages = [(scene, place) for scene in scenes.items() for place in places]
         self.pages = len(self._pages)
         metadata = _below(self._file.metadata, "ImageDocument", "Metadata")

@@ -53,9 +53,7 @@ DIGEST_BYTES = 8 << 20
 RANGE_BYTES = 1 << 20
 # Most bytes that a row of Spark can hold.
 MOST_ROW_BYTES = (2 << 30) - (64 << 20)
-# A healthy NameNode answers in milliseconds.
-ANSWER_SECONDS = 10.0
-# Longer, because a task also reads from DataNodes, and tries others if one is gone.
+# A healthy NameNode answers in milliseconds, but a task tries other DataNodes if one is gone.
 TASK_SECONDS = 30.0
 
 _CONNECTIONS: dict[Address, WebHdfsConnection] = {}
@@ -290,7 +288,7 @@ def local_path(uri: str) -> str:
 def choose_opening(spark: SparkSession, folder: str) -> FileOpener:
     """Return how tasks open the files in a folder.
 
-    On HDFS, the driver and one task try whether WebHDFS answers.
+    On HDFS, one task tries whether WebHDFS answers.
     """
     scheme = folder.partition(":")[0]
     if scheme == "file":
@@ -306,29 +304,9 @@ def choose_opening(spark: SparkSession, folder: str) -> FileOpener:
     except GridError as error:
         return FileOpener(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
     address = Address(urls, configuration.user)
-
-    def file() -> str | None:
-        uri = Storage(spark).first_file(folder)
-        return None if uri is None else parse_path(uri).path
-
-    return opening_by_web(address, place.path, file, partial(_in_task, spark))
-
-
-def opening_by_web(
-    address: Address,
-    path: str,
-    file: Callable[[], str | None],
-    in_task: Callable[[Callable[[], str]], str],
-) -> FileOpener:
-    """Return whether tasks open files by WebHDFS, or Spark reads them.
-
-    `file`: returns the path of a file in it that is read as a trial, or None.
-    """
-    try:
-        _in_time(lambda: connection_to(address).status(path), ANSWER_SECONDS)
-    except (GridError, NoAnswer) as error:
-        return FileOpener(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
-    if why := in_task(partial(why_no_webhdfs, address, path, file())):
+    uri = Storage(spark).first_file(folder)
+    file = None if uri is None else parse_path(uri).path
+    if why := _in_task(spark, partial(why_no_webhdfs, address, place.path, file)):
         return FileOpener(SPARK, why=f"the nodes cannot reach WebHDFS ({why})")
     return FileOpener(WEBHDFS, address)
 
@@ -338,7 +316,10 @@ def _in_task(spark: SparkSession, ask: Callable[[], str]) -> str:
 
 
 def why_no_webhdfs(address: Address, path: str, file: str | None) -> str:
-    """Return why a task cannot reach WebHDFS; empty if it can."""
+    """Return why a task cannot reach WebHDFS; empty if it can.
+
+    `file`: the path of a file in it that is read as a trial, or None.
+    """
     from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
     stopped = Event()

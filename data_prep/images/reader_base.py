@@ -7,12 +7,11 @@ says which one.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
@@ -170,18 +169,6 @@ class Plane:
     def close(self) -> None:
         """Close the file."""
         self.container.close()
-
-
-def places_of(lengths: Mapping[str, int]) -> list[dict[str, int]]:
-    """Return all places on some axes, the first axis outermost.
-
-    Examples
-    --------
-    >>> places_of({"T": 1, "H": 2})
-    [{'T': 0, 'H': 0}, {'T': 0, 'H': 1}]
-    """
-    places = itertools.product(*map(range, lengths.values()))
-    return [dict(zip(lengths, place, strict=True)) for place in places]
 
 
 def take(container: ImageReader, name: str, choice: PlaneSelector) -> Plane:

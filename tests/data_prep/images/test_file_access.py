@@ -22,7 +22,6 @@ from data_prep.images.file_access import (
     FileOpener,
     OpenFile,
     local_path,
-    opening_by_web,
     why_no_webhdfs,
 )
 from distkeras_grid.errors import ImageError, UnreadableImageError
@@ -90,58 +89,37 @@ def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():
         opening.open("hdfs://namenode:8020/raw/0.png")
 
 
-def by_web(hdfs, in_task, file=None):
-    return opening_by_web(hdfs.address, "/raw", lambda: file, in_task)
-
-
-def asked(question):
-    return question()
-
-
 def test_tasks_read_from_hdfs_themselves_where_they_can():
     with loopback() as hdfs:
         hdfs.directories.add("/raw")
         hdfs.files["/raw/0.png"] = b"x"
-        assert by_web(hdfs, asked) == FileOpener(WEBHDFS, hdfs.address)
-        assert by_web(hdfs, asked, "/raw/0.png") == FileOpener(WEBHDFS, hdfs.address)
+        assert why_no_webhdfs(hdfs.address, "/raw", None) == ""
+        assert why_no_webhdfs(hdfs.address, "/raw", "/raw/0.png") == ""
         assert "OPEN data" in hdfs.asked
         # This file cannot be read; others may be, and the report names it.
         hdfs.faults["OPEN"] = Fault("AccessControlException", times=-1)
-        assert by_web(hdfs, asked, "/raw/0.png").kind == WEBHDFS
+        assert why_no_webhdfs(hdfs.address, "/raw", "/raw/0.png") == ""
 
 
 @pytest.mark.parametrize("server", ["url", "datanode"])
-def test_where_the_nodes_cannot_reach_hdfs_spark_reads_although_the_driver_can(server, monkeypatch):
-    """All images were left out: only the driver had asked."""
+def test_nodes_that_cannot_reach_hdfs_say_why(server, monkeypatch):
     # A DataNode that may be back soon is asked again for some seconds.
     monkeypatch.setattr(failures, "PAUSES", ())
     with loopback() as hdfs:
         hdfs.directories.add("/raw")
         hdfs.files["/raw/0.png"] = b"x"
-
-        def elsewhere(question):
-            setattr(hdfs, server, "http://127.0.0.1:9")
-            return question.func(hdfs.address, *question.args[1:])
-
-        found = by_web(hdfs, elsewhere, "/raw/0.png")
-    assert found.kind == SPARK
-    assert "nodes" in found.why
+        setattr(hdfs, server, "http://127.0.0.1:9")
+        assert why_no_webhdfs(hdfs.address, "/raw", "/raw/0.png")
 
 
-def test_nodes_that_get_no_answer_in_time_leave_the_reading_to_spark(monkeypatch):
+def test_nodes_that_get_no_answer_in_time_say_so(monkeypatch):
     monkeypatch.setattr(file_access, "TASK_SECONDS", 0.3)
     with loopback() as hdfs:
         hdfs.directories.add("/raw")
         hdfs.files["/raw/0.png"] = b"x"
         # Each try fails, and the next one comes soon.
         hdfs.faults["OPEN data"] = Fault("page", times=-1)
-        assert by_web(hdfs, asked, "/raw/0.png").kind == SPARK
-
-
-def test_a_driver_that_cannot_reach_hdfs_asks_no_task():
-    with loopback() as hdfs:
-        hdfs.url = "http://127.0.0.1:9"
-        assert by_web(hdfs, pytest.fail).kind == SPARK
+        assert "0.3 s" in why_no_webhdfs(hdfs.address, "/raw", "/raw/0.png")
 
 
 @pytest.mark.full
