@@ -1,4 +1,3 @@
-import tracemalloc
 from dataclasses import astuple
 
 import cv2
@@ -161,22 +160,6 @@ def test_image_wider_than_opencv_takes():
     for tile in tiles[:: max(1, len(tiles) // 20)]:
         left, top = int(tile.src_cx) - 32, int(tile.src_cy) - 32
         assert np.abs(tile.pixels.mean() - image[top : top + 64, left : left + 64].mean()) < 2
-
-
-@pytest.mark.parametrize("angles", [[30], [30, 120]])
-@pytest.mark.full
-def test_memory_is_bounded_by_rows_not_by_the_turned_image(angles):
-    image = np.zeros((3000, 4000), np.uint8)
-    frame_width, frame_height = RotatedFrame(4000, 3000, 30.0).size
-    spec = TileSpec(128, angles=angles)
-    tracemalloc.start()
-    try:
-        for _ in iter_tiles(image, spec, cache_bytes=0):
-            pass
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 0.2 * frame_width * frame_height
 
 
 @pytest.mark.parametrize(

@@ -196,14 +196,6 @@ def test_what_is_not_chosen_is_asked_for(stack, choice):
         read_image(stack.read_bytes(), "x", choice)
 
 
-@pytest.mark.parametrize(
-    "choice", [PlaneSelector(2, "0", "0"), PlaneSelector(0, "2", "0"), PlaneSelector(0, "0", "3")]
-)
-def test_what_is_not_there_is_an_error(stack, choice):
-    with pytest.raises(ImageError, match="x"):
-        read_image(stack.read_bytes(), "x", choice)
-
-
 def test_a_look_at_a_file_of_a_microscope(colour_czi):
     cutting = TilingConfig(TileSpec(64, angles=[0, 20]), "raw", 90, None, PlaneSelector())
     with FileOpener(FILE).open(f"file:{colour_czi}") as content:

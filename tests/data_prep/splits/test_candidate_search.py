@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from data_prep.splits import candidate_search
-from data_prep.splits.candidate_search import LINKS, VoteCounter, _shared_keys, find_candidates
+from data_prep.splits.candidate_search import LINKS, find_candidates
 from data_prep.splits.fingerprint import Fingerprint
 
 ALL = np.ones(200, bool)
@@ -56,24 +54,6 @@ def with_drawing(seed):
     for each in pictures:
         each.descriptors[:12] = drawn
     return pictures
-
-
-def test_keys_that_pictures_share_are_found_with_whose_they_are():
-    chosen = np.random.default_rng(5).choice(256, 20, replace=False)
-    pictures = pictures_of(0, shared=10)
-    expected = {}
-    for place, each in enumerate(pictures):
-        for row in np.unpackbits(each.descriptors, axis=1, bitorder="little"):
-            expected.setdefault(tuple(row[chosen]), []).append(place)
-    shared = [owners for owners in expected.values() if len(owners) > 1]
-    found = {}
-    for part, (keys, owners) in enumerate(_shared_keys(pictures.__getitem__, chosen, 200)):
-        for key, owner in zip(keys.tolist(), owners.tolist(), strict=True):
-            found.setdefault(key, (part, []))[1].append(owner)
-            # All features with one key are in one part.
-            assert found[key][0] == part
-    assert len(shared) > 100
-    assert sorted(owners for _, owners in found.values()) == sorted(shared)
 
 
 MADE = {
@@ -137,69 +117,6 @@ def test_copies_are_held_wherever_they_stand_among_pictures_that_look_alike(monk
     kept = {(i, j) for i, j, _ in found}
     assert len(copies) > 50
     assert len(copies & kept) > 0.9 * len(copies)
-
-
-class TestTally:
-    def test_it_counts(self, monkeypatch):
-        monkeypatch.setattr(candidate_search, "PAIRS", 10)
-        rng = np.random.default_rng(0)
-        arrays = [rng.integers(0, 30, size) for size in (0, 3, 25, 1, 1, 14)]
-        tally = VoteCounter(100)
-        tally.add(arrays[:4])
-        tally.add(iter(arrays[4:]))
-        expected = Counter(np.concatenate(arrays).tolist())
-        pairs, votes = tally.pairs()
-        assert dict(zip(pairs.tolist(), votes.tolist(), strict=True)) == expected
-        pairs, votes = tally.pairs(2)
-        assert pairs.tolist() == sorted(pair for pair, times in expected.items() if times > 1)
-        assert votes.min() == 2
-        assert not tally.cut_short.any()
-
-    @pytest.fixture
-    def _two_each(self, monkeypatch):
-        monkeypatch.setattr(candidate_search, "MOST_PAIRS", 0)
-        monkeypatch.setattr(candidate_search, "BEST_OF_EACH", 2)
-
-    @pytest.mark.usefixtures("_two_each")
-    def test_the_best_pairs_of_either_picture_are_held(self):
-        tally = VoteCounter(10)
-        # Picture 9 has a pair with each other one; votes grow with their numbers.
-        hub = np.repeat(np.arange(9) * 10 + 9, np.arange(1, 10))
-        among = np.array([i * 10 + j for i in range(9) for j in range(i + 1, 9)]).repeat(20)
-        tally.add([hub, among])
-        pairs, votes = tally.pairs()
-        assert {79, 89} <= set(pairs.tolist())
-        assert not {9, 19, 29, 39, 49, 59, 69} & set(pairs.tolist())
-        assert set(votes.tolist()) == {8, 9, 20}
-        assert tally.cut_short.all()
-
-    @pytest.mark.usefixtures("_two_each")
-    def test_all_are_held_while_they_are_few(self):
-        tally = VoteCounter(10)
-        proposed = np.array([i * 10 + j for i in range(9) for j in range(i + 1, 10)])
-        tally.add([proposed[:40]])
-        assert tally.pairs()[0].tolist() == proposed[:40].tolist()
-        assert not tally.cut_short.any()
-        tally.add([proposed])
-        assert len(tally.pairs()[0]) <= 2 * 10
-        assert tally.cut_short.any()
-
-    def test_votes_may_be_a_property_of_the_pair(self):
-        tally = VoteCounter(10, lambda pairs: pairs % 7)
-        tally.add([np.array([12, 12, 12, 34, 57])])
-        pairs, votes = tally.pairs()
-        assert (pairs.tolist(), votes.tolist()) == ([12, 34, 57], [5, 6, 1])
-
-    @pytest.mark.usefixtures("_two_each")
-    def test_memory_does_not_grow_with_what_is_proposed(self, monkeypatch):
-        monkeypatch.setattr(candidate_search, "PAIRS", 50)
-        rng = np.random.default_rng(0)
-        tally = VoteCounter(100)
-        for _ in range(100):
-            one, other = np.sort(rng.choice(100, (2, 30)), axis=0)
-            tally.add([one * 100 + other])
-            assert len(tally._pairs) <= 2 * 2 * 100
-            assert sum(map(len, tally._waiting)) < 50
 
 
 def test_a_crowd_proposes_few_neighbours_that_must_agree_in_a_part():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import cv2
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from data_prep.images.open_image import decode_image
 from data_prep.splits import candidate_search, near_duplicates
 from data_prep.splits.candidate_search import LINKS
 from data_prep.splits.fingerprint import HEADER, THUMBNAIL, burned_in, fingerprint, parse
-from data_prep.splits.near_duplicates import MOST_IN_VAIN, _PairSet, find_near_duplicates
+from data_prep.splits.near_duplicates import MOST_IN_VAIN, find_near_duplicates
 from distkeras_grid.errors import DataError
 
 
@@ -281,26 +279,7 @@ def test_a_drawing_in_pictures_whose_thumbnails_have_like_hashes_joins_none():
     assert find_near_duplicates(prints).pairs == []
 
 
-def test_two_series_that_meet_in_one_place_are_joined_once():
-    """Each picture has its links, but nothing joins the series yet."""
-    links = _PairSet(8)
-    for series in (range(4), range(4, 8)):
-        for one, other in itertools.combinations(series, 2):
-            assert links.need(one, other)
-            links.add(one, other)
-    assert not links.need(0, 3)
-    assert links.need(1, 6)
-    links.add(1, 6)
-    assert not links.need(2, 7)
-
-
 def test_a_link_that_is_known_is_not_made_again():
-    links = _PairSet(4)
-    for _ in range(LINKS):
-        links.add(1, 0)
-    assert links.few(0)
-    assert not links.need(0, 1)
-    assert links.need(0, 2)
     _, place = synthetic(0)
     prints = {name: synthetic(i, like=place, noise=3)[0] for i, name in enumerate("abc")}
     found = find_near_duplicates(prints, known=[("a", "b")]).pairs
