@@ -16,12 +16,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from data_prep.geometry.grid import RotatedFrame, TileSpec
 from data_prep.images.chunked_image import ChunkedImage
+from data_prep.images.plane_selection import Pixels, paste
 
-Pixels = NDArray[Any]
 Place = tuple[int, int]
 
 # Side of a block, pixels. Smaller ones cost more calls; around a single tile they waste less.
@@ -146,12 +145,7 @@ class _Blocks:
             return self._buffer[top:bottom, left:right]
         pixels = np.empty((bottom - top, right - left, *self._block_shape[2:]), self._dtype)
         for row, column in _in_groups(rows, columns):
-            y, x = row * BLOCK, column * BLOCK
-            from_y, from_x = max(top, y), max(left, x)
-            to_y, to_x = min(bottom, y + BLOCK), min(right, x + BLOCK)
-            pixels[from_y - top : to_y - top, from_x - left : to_x - left] = self._get(row, column)[
-                from_y - y : to_y - y, from_x - x : to_x - x
-            ]
+            paste(self._get(row, column), (column * BLOCK, row * BLOCK), pixels, (left, top))
         return pixels
 
     def _complete(self, buffer: Pixels, rows: range, columns: range) -> None:

@@ -25,10 +25,11 @@ from data_prep.geometry.grid import (
 )
 from data_prep.geometry.polygons import intersects
 from data_prep.geometry.regions import NO_ZONES, Zones
-from data_prep.geometry.rotated_image import CACHE_BYTES, Pixels, RotatedImage, ScratchBuffer
+from data_prep.geometry.rotated_image import CACHE_BYTES, RotatedImage, ScratchBuffer
 from data_prep.geometry.tile_layout import allowed_positions, outside_parts
 from data_prep.geometry.tile_quality import Quality, quality_of, turns_with_tile
 from data_prep.images.chunked_image import ChunkedImage
+from data_prep.images.plane_selection import Pixels
 from distkeras_grid.errors import ConfigurationError, ImageError
 
 # Bytes of the tiles in one row of a strip. The row above must lie within the 2 MB in which zstd

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from data_prep.images.plane_selection import Pixels, as_channels
+from data_prep.images.plane_selection import Pixels, as_channels, paste
 from distkeras_grid.errors import StorageError
 from distkeras_grid.feeding.local_file import local_folder
 
@@ -110,14 +110,8 @@ class ChunkedImage:
         high, wide = self._block
         rows = range(top // high, (bottom - 1) // high + 1)
         columns = range(left // wide, (right - 1) // wide + 1)
-        for place in product(rows, columns):
-            block = self._get(place)
-            y0, x0 = place[0] * high, place[1] * wide
-            from_y, from_x = max(top, y0), max(left, x0)
-            to_y, to_x = min(bottom, y0 + block.shape[0]), min(right, x0 + block.shape[1])
-            pixels[from_y - top : to_y - top, from_x - left : to_x - left] = block[
-                from_y - y0 : to_y - y0, from_x - x0 : to_x - x0
-            ]
+        for row, column in product(rows, columns):
+            paste(self._get((row, column)), (column * wide, row * high), pixels, (left, top))
         return pixels
 
     def decode(self, left: int, top: int, right: int, bottom: int) -> Pixels:

@@ -98,6 +98,25 @@ def project(planes: Iterable[Pixels], how: str) -> Pixels:
     return np.rint(total / count).astype(first.dtype)
 
 
+def paste(piece: Pixels, at: tuple[int, int], pixels: Pixels, corner: tuple[int, int]) -> None:
+    """Copy the part of a piece that lies in an array to its place there.
+
+    `at` and `corner`: left and top edge of the piece and of the array, in the same image.
+
+    Examples
+    --------
+    >>> row = np.zeros((1, 3), int)
+    >>> paste(np.array([[1, 2]]), (4, 7), row, (5, 7))
+    >>> row
+    array([[2, 0, 0]])
+    """
+    x, y = at[0] - corner[0], at[1] - corner[1]
+    left, top = max(x, 0), max(y, 0)
+    right = min(x + piece.shape[1], pixels.shape[1])
+    bottom = min(y + piece.shape[0], pixels.shape[0])
+    pixels[top:bottom, left:right] = piece[top - y : bottom - y, left - x : right - x]
+
+
 def as_channels(pixels: Pixels, channels: int) -> Pixels:
     """Return the image with 1 or 3 channels."""
     if pixels.shape[2] == channels:

@@ -16,7 +16,7 @@ import tifffile
 from PIL import Image
 
 from data_prep.images.chunked_image import MOST_PART_BYTES
-from data_prep.images.plane_selection import Pixels, without_alpha
+from data_prep.images.plane_selection import Pixels, paste, without_alpha
 from data_prep.images.tiff_segments import PLANAR, Stored, byte_count, decode_piece, piece_counts
 from distkeras_grid.errors import ImageError
 
@@ -208,7 +208,8 @@ class Planes:
                 for column in range(window.left // wide, -(-window.right // wide)):
                     number = (plane * down + row) * across + column
                     piece = self._piece(page, stored, number)
-                    _paste(piece, (column * wide, row * high), pixels[plane], window)
+                    at = column * wide, row * high
+                    paste(piece, at, pixels[plane], (window.left, window.top))
         if is_planar:
             return pixels[:, :, :, 0]
         return pixels[0] if "S" in page.axes else pixels[0, :, :, 0]
@@ -247,16 +248,6 @@ def orientation(page: tifffile.TiffPage) -> int:
     """Return how the page is turned; 1 is upright."""
     tag = page.tags.get("Orientation")
     return int(tag.value) if tag else 1
-
-
-def _paste(piece: Pixels, at: tuple[int, int], pixels: Pixels, window: PlaneWindow) -> None:
-    """Copy the part of a piece that lies in a window to its place."""
-    x, y = at
-    left, top = max(x, window.left), max(y, window.top)
-    right, bottom = min(x + piece.shape[1], window.right), min(y + piece.shape[0], window.bottom)
-    pixels[top - window.top : bottom - window.top, left - window.left : right - window.left] = (
-        piece[top - y : bottom - y, left - x : right - x]
-    )
 
 
 def _exactly(stream: BinaryIO, count: int, name: str) -> bytes:
