@@ -36,8 +36,6 @@ from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
 from distkeras_grid.webhdfs.failures import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import SparkSession
 
     from distkeras_grid.webhdfs.connection import WebHdfsConnection
@@ -295,15 +293,15 @@ def choose_opening(spark: SparkSession, folder: str) -> FileOpener:
         return FileOpener(FILE)
     if scheme != "hdfs":
         return FileOpener(SPARK, why=f"tasks cannot open {scheme}: themselves")
-    configuration = _Configuration(spark)
+    configuration = hadoop_of(spark)[1]
     if configuration.get("hadoop.security.authentication", "simple").lower() == "kerberos":
         return FileOpener(SPARK, why="tasks have no Kerberos ticket")
     try:
         place = parse_path(folder)
-        urls = namenode_urls(cast("Mapping[str, str]", configuration), place.authority)
+        urls = namenode_urls(configuration, place.authority)
     except GridError as error:
         return FileOpener(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
-    address = Address(urls, configuration.user)
+    address = Address(urls, Storage(spark).user())
     uri = Storage(spark).first_file(folder)
     file = None if uri is None else parse_path(uri).path
     if why := _in_task(spark, partial(why_no_webhdfs, address, place.path, file)):
@@ -340,18 +338,6 @@ def why_no_webhdfs(address: Address, path: str, file: str | None) -> str:
         # A server that refuses this file can be reached.
         return _reason(error) if isinstance(error.__cause__, Unreachable) else ""
     return ""
-
-
-class _Configuration:
-    """Hadoop's configuration in the driver's JVM, as far as `namenode_urls` needs it."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._values = hadoop_of(spark)[1]
-        self.user = Storage(spark).user()
-
-    def get(self, name: str, default: str = "") -> str:
-        """Return a setting."""
-        return str(self._values.get(name, default))
 
 
 def _in_time(ask: Callable[[], object], timeout: float) -> None:
