@@ -20,7 +20,6 @@ from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images import multifile_images
 from data_prep.images.chunked_image import ChunkedImage
-from data_prep.images.content_hash import pixel_digest
 from data_prep.images.file_access import FILE, WEBHDFS, FileOpener, OpenFile
 from data_prep.images.open_image import open_image, read_image
 from data_prep.images.plane_selection import PlaneSelector
@@ -194,14 +193,6 @@ def test_colour_and_pixel_sizes(colour_czi, stack_zarr):
 def test_what_is_not_chosen_is_asked_for(stack, choice):
     with pytest.raises(AmbiguousImageError, match="x"):
         read_image(stack.read_bytes(), "x", choice)
-
-
-def test_a_look_at_a_file_of_a_microscope(colour_czi):
-    cutting = TilingConfig(TileSpec(64, angles=[0, 20]), "raw", 90, None, PlaneSelector())
-    with FileOpener(FILE).open(f"file:{colour_czi}") as content:
-        found = inspect_image(f"file:{colour_czi}", content, cutting)
-    assert (found.error, found.channels, found.width) == (None, 3, 420)
-    assert found.pixel_sha256 == pixel_digest(COLOUR)
 
 
 @pytest.mark.parametrize("is_local", [True, False])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.splits import candidate_search
-from data_prep.splits.candidate_search import LINKS, find_candidates
+from data_prep.splits.candidate_search import find_candidates
 from data_prep.splits.fingerprint import Fingerprint
 
 ALL = np.ones(200, bool)
@@ -117,12 +117,3 @@ def test_copies_are_held_wherever_they_stand_among_pictures_that_look_alike(monk
     kept = {(i, j) for i, j, _ in found}
     assert len(copies) > 50
     assert len(copies & kept) > 0.9 * len(copies)
-
-
-def test_a_crowd_proposes_few_neighbours_that_must_agree_in_a_part():
-    pairs = proposed(with_drawing(5))
-    assert len(pairs) <= LINKS * 200
-    shares = {share: {j for (_, j), each in pairs.items() if each == share} for share in (0, 1 / 3)}
-    assert set(pairs.values()) == {0.0, candidate_search.LEAST_SHARE}
-    # Those that share other features, too, need no part.
-    assert shares[0] == set(range(10, 200, 10))
