@@ -329,24 +329,19 @@ def why_no_webhdfs(address: Address, path: str, file: str | None) -> str:
             if file is not None:
                 connection.read_range(file, 0, 1)
 
+    # In a thread, because resolving a wrong host name may take minutes.
+    pool = ThreadPoolExecutor(1)
     try:
-        _in_time(ask, TASK_SECONDS)
+        pool.submit(ask).result(TASK_SECONDS)
     except NoAnswer:
         stopped.set()
         return f"no answer within {TASK_SECONDS:g} s"
     except StorageError as error:
         # A server that refuses this file can be reached.
         return _reason(error) if isinstance(error.__cause__, Unreachable) else ""
-    return ""
-
-
-def _in_time(ask: Callable[[], object], timeout: float) -> None:
-    """Ask in a thread, because resolving a wrong host name may take minutes."""
-    pool = ThreadPoolExecutor(1)
-    try:
-        pool.submit(ask).result(timeout)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+    return ""
 
 
 def connection_to(address: Address) -> WebHdfsConnection:
