@@ -196,9 +196,11 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
 def _network(model: ModelSize, workers: int, bind_host: str) -> CheckResult:
     """Say what passes the link of the driver."""
     from distkeras_grid.spark.doctor import CheckLevel, CheckResult
-    from distkeras_grid.trainers.bandwidth_estimate import link_speed
 
-    vector_bytes, available = 4 * model.weights, link_speed(bind_host)
+    # As 10 Gb/s Ethernet carries in each direction. Sockets of one host carried 2.5 GB/s (TCP), and
+    # more over Unix sockets, on the machine where it was measured.
+    loopback = bind_host == "localhost" or bind_host.startswith("127.")
+    vector_bytes, available = 4 * model.weights, 2.5e9 if loopback else 1.25e9
     return CheckResult(
         "network",
         CheckLevel.OK,

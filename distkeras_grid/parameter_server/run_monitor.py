@@ -90,12 +90,6 @@ class StartRun(msgspec.Struct, frozen=True):
     details: str = ""  # What is known about them, in words
 
 
-class AllMeasured(msgspec.Struct, frozen=True):
-    """Every worker has measured its window."""
-
-    seconds: float  # Mean time of a window [s]
-
-
 class FailRun(msgspec.Struct, frozen=True):
     """End the run with an error."""
 
@@ -104,7 +98,7 @@ class FailRun(msgspec.Struct, frozen=True):
 
 
 MonitorEvent: TypeAlias = StatusUpdate | WindowTime | CallbackStop
-MonitorAction: TypeAlias = FinishRun | Restart | StartRun | AllMeasured | FailRun
+MonitorAction: TypeAlias = FinishRun | Restart | StartRun | FailRun
 
 
 @dataclass(slots=True)
@@ -209,7 +203,8 @@ class RunMonitor:
         `now`: its time, on a clock that never goes back [s].
         """
         if isinstance(event, WindowTime):
-            return self._on_window_time(event)
+            self._window_seconds[event.worker] = event.seconds
+            return []
         if isinstance(event, CallbackStop):
             self.stopped = True
             return [FinishRun()]
@@ -233,16 +228,6 @@ class RunMonitor:
         clock = self._clocks.get(seat.worker) or _Clock(seat, now, now)
         newest = msgspec.structs.replace(clock.seat, host=seat.host, log=seat.log)
         return replace(clock, seat=newest).describe(now)
-
-    def _on_window_time(self, event: WindowTime) -> list[MonitorAction]:
-        complete = len(self._window_seconds) == self._spec.workers
-        if event.seconds <= 0:
-            # A worker without rows.
-            return []
-        self._window_seconds[event.worker] = event.seconds
-        if complete or len(self._window_seconds) < self._spec.workers:
-            return []
-        return [AllMeasured(sum(self._window_seconds.values()) / self._spec.workers)]
 
     def _on_update(self, event: StatusUpdate, now: float) -> list[MonitorAction]:
         self._record(event, now)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.engine.local_optimizers import check_plain_sgd
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import gradient_compression
-from distkeras_grid.rules.gradient_compression import is_compressed, number_sent
 
 if TYPE_CHECKING:
     from distkeras_grid.parameter_server.compression import Compression
     from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.defaults import CommunicationWindow
-    from distkeras_grid.weights import WeightLayout
 
 
 def check_compressible(compression: Compression | None, rule: Rule, who: str) -> None:
@@ -42,21 +40,6 @@ def check_momentum(
             "momentum=0, which works with every trainer that sends changes."
         )
     check_plain_sgd(optimizer, "DeepGradientCompression, which brings the momentum itself,")
-
-
-def vector_bytes(compression: Compression | None, layout: WeightLayout, workers: int) -> int:
-    """Return the most bytes that a vector needs in one direction in the first epoch.
-
-    With deep gradient compression this is the reply, which has the changes of all workers.
-    """
-    deep = gradient_compression(compression)
-    if deep is None:
-        return (2 if compression else 4) * layout.size
-    sparsity = deep.sparsity_of(1)
-    kernels = [v.size for v in layout.trainable if is_compressed(v)]
-    sent = sum(number_sent(size, sparsity) for size in kernels)
-    dense = layout.size - sum(kernels)
-    return min(4 * layout.size, 8 * (workers * sent + dense))
 
 
 def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:

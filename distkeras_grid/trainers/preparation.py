@@ -25,7 +25,7 @@ from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.sharded_process import AnyServer, ShardedProcess
-from distkeras_grid.rules import SynchronousRule, compression_of, rule_of
+from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
@@ -42,7 +42,6 @@ from distkeras_grid.spark.session import (
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.worker_jobs import WorkerJobs
 from distkeras_grid.trainers.arguments import checked_every
-from distkeras_grid.trainers.bandwidth_estimate import bandwidth_sentence, link_speed
 from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import CallbackRunner
 from distkeras_grid.trainers.checkpoint_writer import (
@@ -50,7 +49,6 @@ from distkeras_grid.trainers.checkpoint_writer import (
     ResumedRun,
     RunFingerprint,
 )
-from distkeras_grid.trainers.compression_checks import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.preflight import PreparedData, check
@@ -146,7 +144,7 @@ class TrainingJob:
                 key_of=partial(seat_key, key),
                 tasks=tasks,
             )
-            parts = self.history, progress, self.observer, self.network
+            parts = self.history, progress, self.observer
             since = 0 if resumed is None else resumed.manifest.version
             run = Run(server, launch, spec, *parts, checkpointer, since)
             saved_observer = None if resumed is None else resumed.driver.observer
@@ -159,18 +157,6 @@ class TrainingJob:
             self._fetch_centers(server)
         self._conclude(center, summaries, before, progress)
         return trained
-
-    def network(self, window_seconds: float) -> str:
-        """Return a sentence about the bandwidth that the run needs, by the time of a window [s]."""
-        spec, layout = self.spec, weight_layout(self.data.compiled.model)
-        return bandwidth_sentence(
-            vector_bytes(compression_of(spec.exchange.compression), layout, spec.workers),
-            # Seats without rows exchange nothing.
-            min(spec.workers, spec.rows),
-            spec.steps_per_window(),
-            window_seconds,
-            link_speed(self.settings.place.bind_host),
-        )
 
     def _deal(self, tasks: int | None) -> DataFrame:
         """Return the rows, one partition for each worker, or for each task of the only one."""

@@ -25,7 +25,6 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, CenterUpdate, SeatStatus
 from distkeras_grid.parameter_server.retry_policy import RetryPolicy
 from distkeras_grid.parameter_server.run_monitor import (
-    AllMeasured,
     CallbackStop,
     FinishRun,
     MonitorEvent,
@@ -97,7 +96,6 @@ class Run:
         history: History,
         progress: RunProgress,
         observer: EpochCallback,
-        network: Callable[[float], str],
         checkpointer: Checkpointer | None = None,
         since: int = 0,
     ) -> None:
@@ -107,7 +105,6 @@ class Run:
         self._history = history
         self._progress = progress
         self._observer = observer
-        self._network = network
         self._monitor = RunMonitor(spec, since=since)
         self._retries = RetryPolicy()
         # Whether the jobs have ended.
@@ -333,8 +330,6 @@ class Run:
         for action in self._monitor.handle(event, time.monotonic()):
             if isinstance(action, FinishRun):
                 self._finished = True
-            elif isinstance(action, AllMeasured):
-                self._progress.note(self._network(action.seconds))
             elif isinstance(action, Restart):
                 self._progress.note(
                     f"Worker {action.worker} has made no progress for {action.seconds:.0f} s, and "

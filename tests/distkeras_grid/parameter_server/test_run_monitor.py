@@ -15,7 +15,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.parameter_server.run_monitor import (
-    AllMeasured,
     CallbackStop,
     FailRun,
     FinishRun,
@@ -481,21 +480,6 @@ def test_a_replacement_before_the_first_commit_is_started_again_too():
     assert watch.deadline == 39.0
     stuck = watch.handle(looked("joined", version=0), 39.1)
     assert restarts(stuck) == [(0, 10, pytest.approx(30.1))]
-
-
-def test_the_need_of_the_network_is_known_once_all_have_measured():
-    watch = watched()
-    assert watch.handle(WindowTime(0, 1.0), 0.0) == []
-    assert watch.handle(WindowTime(0, 0.5), 0.0) == []
-    assert watch.handle(WindowTime(1, 0.25), 0.0) == [AllMeasured(0.375)]
-    # A worker that comes again says nothing new.
-    assert watch.handle(WindowTime(1, 5.0), 0.0) == []
-
-
-def test_a_worker_without_rows_has_no_window():
-    watch = watched()
-    assert watch.handle(WindowTime(0, 0.0), 0.0) == []
-    assert watch.handle(WindowTime(1, 4.0), 0.0) == []
 
 
 # -- when something becomes due -----------------------------------------------------------------

@@ -20,11 +20,9 @@ from distkeras_grid.trainers.compression_checks import (
     check_momentum,
     compression_notes,
     server_vectors,
-    vector_bytes,
     worker_vectors,
 )
 from distkeras_grid.trainers.defaults import CommunicationWindow
-from distkeras_grid.weights import Variable, WeightLayout
 
 DGC = DeepGradientCompression()
 CORRECTED = DeepGradientCompression(momentum=0.9)
@@ -67,18 +65,6 @@ def test_momentum_is_corrected_where_commits_are_single_gradients(rule, window):
 def test_momentum_is_not_corrected_elsewhere(rule, window):
     with pytest.raises(ConfigurationError, match=f"{rule.name}.*momentum=0"):
         check_momentum(CORRECTED, rule, CommunicationWindow(window), None)
-
-
-def test_a_vector_never_counts_for_more_than_a_whole_one():
-    layout = WeightLayout(
-        (Variable("kernel", (1000, 900)), Variable("bias", (900,))), (Variable("mean", (100,)),)
-    )
-    whole, sent = 4 * 901_000, -(-900_000 // 1000)
-    at_once = DeepGradientCompression(warm_up_epochs=0)
-    assert vector_bytes(None, layout, 8) == vector_bytes(DGC, layout, 10_000) == whole
-    assert vector_bytes("bfloat16", layout, 8) == whole // 2
-    assert vector_bytes(at_once, layout, 8) == 8 * (8 * sent + 1000)
-    assert vector_bytes(DGC, layout, 1) == 8 * (225_000 + 1000), "a quarter in the first epoch"
 
 
 def test_the_server_keeps_what_each_seat_knows_where_replies_tell_changes():

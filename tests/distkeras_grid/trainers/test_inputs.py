@@ -172,11 +172,6 @@ def test_what_a_run_asks_of_the_network_is_that_of_its_workers(frame):
     assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
     two = prepared("ADAG", frame, num_workers=2)
     assert f"({megabytes:.3g} MB each way)" in two.notes[1]
-    assert f"needs {2 * megabytes:.3g} MB/s in each direction" in two.network(1.0)
-
-
-def test_seats_without_rows_ask_nothing_of_the_network(frame):
-    assert "x 1 workers" in prepared("ADAG", frame.limit(1), num_workers=2).network(1.0)
 
 
 # -- folds ----------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def executed(
     with run_progress(to) as progress:
         progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
-            run = Run(server, launch, spec, history, progress, observer, dict, checkpointer)
+            run = Run(server, launch, spec, history, progress, observer, checkpointer)
             if runs is not None:
                 runs.append(run)
             run.execute()
