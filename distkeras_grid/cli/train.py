@@ -34,7 +34,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
 from distkeras_grid.trainers import TRAINERS
-from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
+from distkeras_grid.trainers.arguments import BALANCED
 from distkeras_grid.trainers.config import TrainerConfig
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def build_parser() -> Parser:
     add(
         "--class-weight",
         type=class_weight,
-        metavar="balanced|CLASS=WEIGHT[,...]",
-        help="weights of the rows of each class, named as label_name tells, or numbered where "
-        "classes have no names; balanced gives all classes the same weight in total (1 for each)",
+        metavar="balanced|NUMBER=WEIGHT[,...]",
+        help="weights of the rows of each class; balanced gives all classes the same weight in "
+        "total (1 for each)",
     )
     add(
         "--local-sets",
@@ -151,45 +151,26 @@ def build_parser() -> Parser:
     return parser
 
 
-def class_weight(text: str) -> dict[str, float] | Literal["balanced"]:
-    """Return weights by what the classes are called, or ``balanced``.
+def class_weight(text: str) -> dict[int, float] | Literal["balanced"]:
+    """Return weights by the numbers of classes, or ``balanced``.
 
     Examples
     --------
-    >>> class_weight("calcite=2,quartz=0.5"), class_weight("balanced")
-    ({'calcite': 2.0, 'quartz': 0.5}, 'balanced')
+    >>> class_weight("0=2,3=0.5"), class_weight("balanced")
+    ({0: 2.0, 3: 0.5}, 'balanced')
     """
     if text == BALANCED:
         return BALANCED
-    weights: dict[str, float] = {}
+    weights: dict[int, float] = {}
     for item in text.split(","):
-        # The name of a class may hold the sign, too.
-        name, separator, number = item.rpartition("=")
+        number, _, weight = item.partition("=")
         try:
-            weights[name] = float(number)
-        except ValueError:
-            separator = ""
-        if not separator or not name:
+            weights[int(number)] = float(weight)
+        except ValueError as error:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is neither {BALANCED} nor CLASS=WEIGHT with commas between"
-            )
+                f"{text!r} is neither {BALANCED} nor NUMBER=WEIGHT with commas between"
+            ) from error
     return weights
-
-
-def numbered(
-    weights: dict[str, float] | Literal["balanced"] | None, features: Field | None
-) -> ClassWeight:
-    """Return weights by numbers where the data have no names of classes.
-
-    `features`: the feature column; None of several.
-    """
-    if not isinstance(weights, dict):
-        return weights
-    named = features is not None and bool(features.classes)
-    return {
-        int(name) if name.isdecimal() and not named else name: value
-        for name, value in weights.items()
-    }
 
 
 def local_sets(data: Any, flags: argparse.Namespace) -> LocalSets:
@@ -269,7 +250,7 @@ def train(flags: argparse.Namespace) -> Trainer | None:
             data if flags.local_sets is None else local_sets(data, flags),
             shuffle=not flags.keep_order,
             validation_data=validation,
-            class_weight=numbered(flags.class_weight, features),
+            class_weight=flags.class_weight,
             sample_weight_col=flags.sample_weight,
             seed=flags.seed,
         )

@@ -30,8 +30,8 @@ _NEEDS_ONE: Mapping[str, tuple[Any, str]] = {
 #: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
 CHECKPOINT_SECONDS = 600.0
 _EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
-# By numbers or names of classes.
-ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None
+#: By the numbers of classes.
+ClassWeight: TypeAlias = dict[int, float] | Literal["balanced"] | None
 
 
 def check_backend() -> None:
@@ -117,13 +117,10 @@ def checked_every(value: Any) -> CheckpointInterval:
 
 
 def checked_class_weight(class_weight: Any) -> ClassWeight:
-    """Return class weights as plain numbers by plain integers or names.
-
-    ``"balanced"`` and None stay what they are.
-    """
+    """Return class weights as plain numbers by plain integers; others stay what they are."""
     if class_weight is None:
         return None
-    example = 'such as {0: 1.0, 1: 2.5} or {"dark": 1.0, "light": 2.5}'
+    example = "such as {0: 1.0, 1: 2.5}"
     if isinstance(class_weight, str) and class_weight == BALANCED:
         return BALANCED
     if not isinstance(class_weight, Mapping):
@@ -132,10 +129,9 @@ def checked_class_weight(class_weight: Any) -> ClassWeight:
             f"Received: {class_weight!r}."
         )
     for number, weight in class_weight.items():
-        whole = isinstance(number, Real) and float(number).is_integer()
-        if not (whole or isinstance(number, str)):
+        if not isinstance(number, Real) or not float(number).is_integer():
             raise ConfigurationError(
-                f"class_weight names classes by their numbers or names, {example}. "
+                f"class_weight names classes by their numbers, {example}. "
                 f"Received: the class {number!r}."
             )
         if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
@@ -143,7 +139,4 @@ def checked_class_weight(class_weight: Any) -> ClassWeight:
                 "class_weight holds finite numbers of at least 0. "
                 f"Received: {weight!r} for class {number!r}."
             )
-    return {
-        number if isinstance(number, str) else int(number): float(weight)
-        for number, weight in class_weight.items()
-    }
+    return {int(number): float(weight) for number, weight in class_weight.items()}

@@ -73,7 +73,7 @@ class Trainer(TrainerConfig):
         shuffle: bool = True,
         validation_data: DataFrame | str | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
-        class_weight: Mapping[int | str, float] | Literal["balanced"] | None = None,
+        class_weight: Mapping[int, float] | Literal["balanced"] | None = None,
         sample_weight_col: str | None = None,
         seed: int | None = None,
         **unknown: Any,
@@ -100,10 +100,10 @@ class Trainer(TrainerConfig):
             they have that column.
         callbacks : sequence of keras.callbacks.Callback, default ()
             Called on the driver at the end of each epoch. Their hooks for batches are not called.
-        class_weight : mapping of int or str to float, or "balanced", optional
-            Weight of the samples of each class, by its number or, if the metadata of the features
-            name the classes, by its name; 1 for others. ``"balanced"`` gives all classes the same
-            weight in total: rows / (classes * rows of the class). For models with one output.
+        class_weight : mapping of int to float, or "balanced", optional
+            Weight of the samples of each class, by its number; 1 for others. ``"balanced"`` gives
+            all classes the same weight in total: rows / (classes * rows of the class). For models
+            with one output.
         sample_weight_col : str, optional
             Column of sample weights, one for each row. It applies to all outputs.
         seed : int, optional
@@ -190,7 +190,6 @@ class Trainer(TrainerConfig):
         *,
         shuffle: bool = True,
         validation_data: Any = None,
-        class_weight: Mapping[int | str, float] | Literal["balanced"] | None = None,
         seed: int | None = None,
         **unknown: Any,
     ) -> SimulatedRun:
@@ -216,8 +215,6 @@ class Trainer(TrainerConfig):
             Whether to shuffle the rows, in another way in each epoch.
         validation_data : as `data`, optional
             Rows that are evaluated at the end of each epoch, in no simulated time.
-        class_weight : mapping of int or str to float, or "balanced", optional
-            Weight of the samples of each class; see `train`.
         seed : int, optional
             Seed of the shuffling and of the workers' random layers. By default a new one, which the
             history keeps.
@@ -258,7 +255,6 @@ class Trainer(TrainerConfig):
             data,
             shuffle=bool(shuffle),
             validation_data=validation_data,
-            class_weight=class_weight,
             seed=seed,
         )
         return simulate(self.checked(), request, cluster, None if self.progress else SILENT)

@@ -1,16 +1,12 @@
-"""Weights of classes as the run takes them, by number: given by number or name, or balanced."""
+"""Weights of classes, by number: given, or balanced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.shapes import outputs_of
-from distkeras_grid.feeding.source import classes_of
 from distkeras_grid.spark.columns import Columns, value_expression
 from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
@@ -23,19 +19,8 @@ if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
 
 
-Numbered: TypeAlias = dict[int, float] | Literal["balanced"] | None
-
-
-def number_classes(asked: ClassWeight, columns: Columns) -> Numbered:
-    """Return weights by the numbers of classes, where some are given by names."""
-    if asked is None or asked == BALANCED:
-        return asked
-    names = next((field.classes for field in columns.features if field.classes), ())
-    return by_numbers(asked, names)
-
-
 def settle_class_weight(
-    asked: Numbered,
+    asked: ClassWeight,
     columns: Columns,
     summary: DataSummary,
     model: keras.Model,
@@ -66,26 +51,6 @@ def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
     return {number: rows / (len(counts) * n) for number, n in sorted(counts.items())}
 
 
-def by_numbers(weights: Mapping[int | str, float], names: Sequence[str]) -> dict[int, float]:
-    """Return weights by the numbers of classes, where some are given by names."""
-    numbered: dict[int, float] = {}
-    for key, weight in weights.items():
-        if isinstance(key, str) and key not in names:
-            known = f"Its classes: {', '.join(names)}." if names else "Name classes by numbers."
-            raise ConfigurationError(
-                f"class_weight names class {key!r}, which the metadata of the feature column do "
-                f"not have. {known} Received: {dict(weights)!r}."
-            )
-        number = names.index(key) if isinstance(key, str) else key
-        if number in numbered:
-            raise ConfigurationError(
-                f"class_weight gives class {number} by its number and by its name. Received: "
-                f"{dict(weights)!r}. Give one."
-            )
-        numbered[number] = weight
-    return numbered
-
-
 def count_classes(frame: DataFrame, label: Field) -> dict[int, int]:
     """Return how many rows each class has, in one aggregate job."""
     from pyspark.sql import functions as F
@@ -99,25 +64,9 @@ def count_classes(frame: DataFrame, label: Field) -> dict[int, int]:
     rows = frame.groupBy(number.cast("long").alias("number")).count().collect()
     counts = {row["number"]: row["count"] for row in rows}
     if None in counts:
-        raise _no_classes(label.name, counts[None])
+        raise LabelError(
+            f"class_weight={BALANCED!r} needs labels that are numbers of classes. Received: "
+            f"{counts[None]} rows of column {label.name!r} with other numbers. Use "
+            "sample_weight_col."
+        )
     return counts
-
-
-def count_in_array(name: str, labels: NDArray[Any]) -> dict[int, int]:
-    """Return how many labels each class has.
-
-    `labels`: shape ``(rows,)``, ``(rows, 1)`` or, one-hot, ``(rows, k)``.
-    """
-    single = labels.ndim == 1 or labels.shape[-1] == 1
-    broken = int((labels != np.floor(labels)).sum()) if single else 0
-    if broken:
-        raise _no_classes(name, broken)
-    numbers, counts = np.unique(classes_of(labels[np.newaxis]), return_counts=True)
-    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-
-
-def _no_classes(name: str, rows: int) -> LabelError:
-    return LabelError(
-        f"class_weight={BALANCED!r} needs labels that are numbers of classes. Received: {rows} "
-        f"rows of column {name!r} with other numbers. Use sample_weight_col."
-    )

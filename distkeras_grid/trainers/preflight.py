@@ -55,7 +55,7 @@ from distkeras_grid.spark.session import (
 )
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.trainers.arguments import check_backend
-from distkeras_grid.trainers.class_weights import count_classes, number_classes, settle_class_weight
+from distkeras_grid.trainers.class_weights import count_classes, settle_class_weight
 from distkeras_grid.trainers.compression_checks import (
     check_compressible,
     check_momentum,
@@ -128,7 +128,6 @@ def check(
     if _reads_files(data):
         await_executors()
     frame, local, columns, held_out = _resolve(spark, config, data)
-    weights = number_classes(data.class_weight, columns)
     compiled = compiled_copy(config, [each.shape for each in columns.features])
     check_method(config, compiled.model)
     check_fit(compiled.model, columns.features)
@@ -148,7 +147,8 @@ def check(
         # A task for each worker; its row says nothing.
         frame, plan = spark.range(0, workers, 1, workers), local.plan(data.seed, workers)
     settled = settle_class_weight(
-        *(weights, columns, summary, compiled.model), partial(_count_classes, frame, columns, plan)
+        *(data.class_weight, columns, summary, compiled.model),
+        partial(_count_classes, frame, columns, plan),
     )
     spec, window = complete_spec(
         *(config, data, compiled, data_spec(data, columns, settled), summary.rows, workers),

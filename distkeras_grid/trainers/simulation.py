@@ -13,7 +13,6 @@ from distkeras_grid.engine.outcome import TrainOutcome, take_outcomes
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import policy_of
-from distkeras_grid.feeding.shapes import check_one_output, outputs_of
 from distkeras_grid.history import History
 from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.simulation.cluster import Cluster
@@ -65,7 +64,6 @@ def simulate(
     check_backend()
     _check_engine(config.engine)
     _check_workers(config.workers_asked, cluster)
-    check_one_output(request.class_weight, outputs_of(config.keras_model))
     compiled = compiled_copy(config, array_shapes(request.data))
     model = compiled.model
     check_method(config, model)

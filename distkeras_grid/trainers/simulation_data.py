@@ -17,18 +17,13 @@ from distkeras_grid.feeding.shapes import (
     match_labels,
     outputs_of,
 )
-from distkeras_grid.feeding.source import ArraySource, RowSource, weighted_by
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spec import DataSpec, RunSpec
-from distkeras_grid.trainers.class_weights import (
-    count_in_array,
-    number_classes,
-    settle_class_weight,
-)
 from distkeras_grid.trainers.data_checks import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.labels import check_labels, fitted, needs_of, takes_of
 from distkeras_grid.trainers.spec_builder import (
@@ -45,13 +40,12 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
 
-def deal(rows: ArraySource, spec: RunSpec) -> list[RowSource]:
+def deal(rows: ArraySource, spec: RunSpec) -> list[ArraySource]:
     """Return the rows of each worker: mixed by the seed of the run, or consecutive."""
     places = np.arange(len(rows))
     if spec.schedule.shuffle:
         places = np.random.default_rng(spec.schedule.seed).permutation(places)
-    parts = (rows.part(part) for part in np.array_split(places, spec.workers))
-    return [weighted_by(part, spec.data.class_weight) for part in parts]
+    return [rows.part(part) for part in np.array_split(places, spec.workers)]
 
 
 def read_data(
@@ -59,20 +53,15 @@ def read_data(
 ) -> tuple[ArraySource, DataSpec, ArraySource | None]:
     """Return rows, their part of the run, and validation rows, all in this process."""
     if isinstance(request.data, tuple | list):
-        rows, columns, summary = _from_arrays(request.data, model)
+        rows, summary = _from_arrays(request.data, model)
     else:
         frame = as_dataframe(active_session(), request.data)
         columns = _resolved(frame, config, model)
         summary = inspect_training(frame, columns, model)
         rows = collect(frame, columns)
-    weights = settle_class_weight(
-        *(number_classes(request.class_weight, columns), columns, summary, model),
-        lambda: count_in_array(columns.labelled[0].name, rows.labels[0]),
-    )
     spec = DataSpec(
         features=described_fields(rows.fields),
         labels=described_labels(rows.label_fields),
-        class_weight=weights,
     )
     if request.validation_data is None:
         return rows, spec, None
@@ -103,7 +92,7 @@ def _resolved(frame: DataFrame, config: TrainerConfig, model: keras.Model) -> Co
     return fitted(columns, model)
 
 
-def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, DataSummary]:
+def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, DataSummary]:
     if len(data) not in (2, 3):
         raise DataError(
             "Arrays are (features, labels) or (features, labels, sample weights), and labels may "
@@ -137,7 +126,7 @@ def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, D
         fields=fields,
         label_fields=columns.labels,
     )
-    return rows, columns, summary
+    return rows, summary
 
 
 def array_shapes(data: Any) -> list[tuple[int, ...]]:

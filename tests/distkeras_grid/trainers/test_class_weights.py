@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, LabelError
@@ -12,19 +11,15 @@ from distkeras_grid.spark.columns import Columns
 from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.trainers.class_weights import (
     balanced_weights,
-    by_numbers,
     count_classes,
-    count_in_array,
-    number_classes,
     settle_class_weight,
 )
 
-NAMES = ("dark", "gray", "light")
 MODEL = SimpleNamespace(outputs=[SimpleNamespace(name="output", shape=(None, 3), dtype="float32")])
 
 
-def settle(asked, names=NAMES, counts=None):
-    columns = Columns((Field("image", (4,), classes=names),), (Field("label", (), "int64"),))
+def settle(asked, counts=None):
+    columns = Columns((Field("image", (4,)),), (Field("label", (), "int64"),))
     summary = DataSummary(10, ((0, 10),), (LabelSummary(0, 2),), ())
 
     def count():
@@ -32,7 +27,7 @@ def settle(asked, names=NAMES, counts=None):
             pytest.fail("counted for nothing")
         return counts
 
-    return settle_class_weight(number_classes(asked, columns), columns, summary, MODEL, count)
+    return settle_class_weight(asked, columns, summary, MODEL, count)
 
 
 def test_balanced_classes_weigh_the_same_and_a_row_one_in_the_mean():
@@ -44,29 +39,15 @@ def test_balanced_classes_weigh_the_same_and_a_row_one_in_the_mean():
     assert sum(weights[number] * counts[number] for number in counts) == pytest.approx(100)
 
 
-def test_classes_are_known_by_number_and_by_name():
+def test_weights_are_given_or_balanced():
     assert settle(None) is None
-    assert settle({"light": 3.0, 0: 2.0}) == {2: 3.0, 0: 2.0}
+    assert settle({2: 3.0, 0: 2.0}) == {2: 3.0, 0: 2.0}
     assert settle("balanced", counts={0: 6, 1: 2, 2: 4}) == {0: 2 / 3, 1: 2.0, 2: 1.0}
 
 
-@pytest.mark.parametrize(
-    ("asked", "names", "match"),
-    [
-        ({"lite": 2.0}, NAMES, "'lite'.*dark, gray, light"),
-        ({"light": 2.0}, (), "'light'"),
-        ({"1": 2.0}, (), "'1'"),
-        ({"light": 2.0, 2: 1.0}, NAMES, "class 2 by its number and by its name"),
-        ({3: 2.0}, NAMES, "names class 3, .* from 0 to 2"),
-    ],
-)
-def test_classes_that_the_data_do_not_have_are_refused(asked, names, match):
-    with pytest.raises(ConfigurationError, match=match):
-        settle(asked, names)
-
-
-def test_a_class_whose_name_is_a_number_is_not_that_number():
-    assert by_numbers({"10": 2.0}, ("1", "10", "2")) == {1: 2.0}
+def test_a_class_that_the_data_do_not_have_is_refused():
+    with pytest.raises(ConfigurationError, match=r"names class 3, .* from 0 to 2"):
+        settle({3: 2.0})
 
 
 @pytest.mark.parametrize(
@@ -79,8 +60,7 @@ def test_a_class_whose_name_is_a_number_is_not_that_number():
     ],
 )
 @pytest.mark.spark
-def test_classes_are_counted_in_arrays_as_in_columns(spark, labels, counts):
-    assert count_in_array("label", np.array(labels)) == counts
+def test_classes_are_counted_in_columns_of_all_kinds(spark, labels, counts):
     several = isinstance(labels[0], list)
     kind = "double" if isinstance(labels[0], float) else "int"
     frame = spark.createDataFrame(
@@ -97,5 +77,3 @@ def test_labels_that_are_no_classes_cannot_be_balanced(spark):
     frame = spark.createDataFrame([(each,) for each in values], "label double")
     with pytest.raises(LabelError, match="2 rows of column 'label'"):
         count_classes(frame, Field("label", (), "float32"))
-    with pytest.raises(LabelError, match="2 rows of column 'label'"):
-        count_in_array("label", np.array(values))

@@ -350,7 +350,7 @@ def test_a_late_worker_costs_no_other_workers_summary():
     server, notes = Server(*EPOCHS), []
     spec = make_spec(rows=ROWS, epochs=3, snapshots_per_epoch=1)
     with run_progress(notes.append) as progress:
-        parts = (server, OneCancelled(server), spec, History(), progress, observer, dict)
+        parts = (server, OneCancelled(server), spec, History(), progress, observer)
         _, summaries = Run(*parts).execute()
     assert summaries == [{"worker": 1, "rows": ROWS}]
     assert sum("was cancelled" in line for line in notes) == 1
