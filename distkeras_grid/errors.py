@@ -49,7 +49,7 @@ because executors send them to the driver.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 #: What decoders of JSON and MessagePack raise for what is neither. The errors of msgspec, `json`
@@ -74,7 +74,6 @@ class UnknownArgumentError(ConfigurationError):
         owner: str,
         unknown: Iterable[str],
         known: Iterable[str],
-        elsewhere: Mapping[str, Iterable[str]] | None = None,
     ) -> UnknownArgumentError:
         """Build the error, with the known name that is nearest to each unknown one.
 
@@ -84,8 +83,6 @@ class UnknownArgumentError(ConfigurationError):
             What was given the arguments, such as ``"ADAG"``.
         unknown, known : iterable of str
             The names that are not known, and all names that are.
-        elsewhere : mapping of str to iterable of str, optional
-            By what else takes arguments, the names that it knows.
 
         Examples
         --------
@@ -93,17 +90,14 @@ class UnknownArgumentError(ConfigurationError):
         "ADAG has no argument 'batchsize' (did you mean 'batch_size'?). Known: batch_size, loss."
         """
         names = sorted(known)
-        parts = [f"{name!r}{_hint(name, names, elsewhere or {})}" for name in unknown]
+        parts = [f"{name!r}{_hint(name, names)}" for name in unknown]
         return cls(f"{owner} has no argument {', '.join(parts)}. Known: {', '.join(names)}.")
 
 
-def _hint(name: str, known: Iterable[str], elsewhere: Mapping[str, Iterable[str]]) -> str:
+def _hint(name: str, known: Sequence[str]) -> str:
     """Return what was probably meant, in brackets; nothing where nothing is near."""
-    places = [(known, ""), *((names, f" of {owner}") for owner, names in elsewhere.items())]
-    for names, place in places:
-        if near := difflib.get_close_matches(name, list(names), n=1):
-            return f" (did you mean {near[0]!r}{place}?)"
-    return ""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 class DataError(GridError):

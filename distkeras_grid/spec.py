@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 import msgspec
 
-from distkeras_grid.errors import UNREADABLE, ConfigurationError, UnknownArgumentError
-from distkeras_grid.frozen_struct import FrozenStruct, plain_number
+from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.frozen_struct import FrozenStruct
 from distkeras_grid.weights import (
     Section,
     StateSection,
@@ -314,7 +314,7 @@ class RunSpec(FrozenStruct, frozen=True):
     ... )
     >>> spec.size, spec.quorum_of(spec.workers)
     (104, 4)
-    >>> RunSpec.from_text(spec.to_text()) == spec
+    >>> RunSpec.from_json(spec.to_json()) == spec
     True
     >>> spec.change(epochs=3, quorum=1.0).schedule.epochs
     3
@@ -326,27 +326,6 @@ class RunSpec(FrozenStruct, frozen=True):
     exchange: ExchangeSpec = msgspec.field(default_factory=ExchangeSpec)
     data: DataSpec = msgspec.field(default_factory=DataSpec)
     limits: LimitsSpec = msgspec.field(default_factory=LimitsSpec)
-
-    def to_text(self) -> str:
-        """Return the value as text: JSON, keys in the order of the fields."""
-        return msgspec.json.encode(self, enc_hook=plain_number).decode()
-
-    @classmethod
-    def from_text(cls, text: str | bytes) -> Self:
-        """Build the value that `to_text` described.
-
-        Raises
-        ------
-        ConfigurationError
-            If the text is no JSON, or a field is unknown, missing, of another type, or out of its
-            range. The message says where.
-        """
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except UNREADABLE as error:
-            raise ConfigurationError(
-                f"{cls.__name__} cannot be read: {error}. Received: {text[:80]!r}."
-            ) from error
 
     def change(self, **changes: Any) -> Self:
         """Return a copy with other values of some fields, whatever section they are in.

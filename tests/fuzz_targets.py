@@ -28,6 +28,7 @@ from distkeras_grid.checkpoints import (
 from distkeras_grid.cli.retrain import parse_record
 from distkeras_grid.dataset.manifest import TILED, ImageRecord, decode_manifest
 from distkeras_grid.errors import (
+    UNREADABLE,
     ConfigurationError,
     DataError,
     RemoteProtocolError,
@@ -267,9 +268,9 @@ def stored_targets() -> list[Target]:
         ),
         Target(
             "runs",
-            [make_spec().to_text().encode(), make_spec("aeasgd").to_text().encode()],
-            RunSpec.from_text,
-            (ConfigurationError,),
+            [json.dumps(make_spec(name).to_json()).encode() for name in ("downpour", "aeasgd")],
+            lambda data: RunSpec.from_json(json.loads(data)),
+            (ConfigurationError, *UNREADABLE),
             "json",
         ),
         Target(

@@ -81,8 +81,8 @@ def interval(text: str) -> float | str:
 
     Examples
     --------
-    >>> interval("90"), interval("2 epochs")
-    (90.0, '2 epochs')
+    >>> interval("90"), interval("epoch")
+    (90.0, 'epoch')
     """
     try:
         return float(text)

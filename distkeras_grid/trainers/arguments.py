@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
-from distkeras_grid.engine.registry import (
-    BACKENDS,
-    backend_named,
-    configured_backend,
-    current_backend,
-)
+from distkeras_grid.engine.registry import backend_named, current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AsynchronousRule, Rule
-from distkeras_grid.rules.parameters import check_positive
 
 BALANCED: Literal["balanced"] = "balanced"
 #: Each server is a process on the driver's host.
@@ -27,9 +19,6 @@ _NEEDS_ONE: Mapping[str, tuple[Any, str]] = {
     "validate": (None, "looks at whole commits, and each server sees a part of them"),
     "on_nonfinite": ("stop", "leaves out whole commits, and each server sees a part of them"),
 }
-#: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
-CHECKPOINT_SECONDS = 600.0
-_EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
 #: By the numbers of classes.
 ClassWeight: TypeAlias = dict[int, float] | Literal["balanced"] | None
 
@@ -37,32 +26,6 @@ ClassWeight: TypeAlias = dict[int, float] | Literal["balanced"] | None
 def check_backend() -> None:
     """Refuse to train if Keras runs on a backend that has no engine."""
     backend_named(current_backend())
-
-
-def check_engine(engine: Any, rule: Rule, who: str) -> None:
-    """Refuse a backend for the workers that is none, or with which they cannot exchange."""
-    if engine is None:
-        return
-    if not (isinstance(engine, str) and engine in BACKENDS):
-        raise ConfigurationError(
-            f"engine is a backend of Keras ({', '.join(BACKENDS)}), or None for the driver's. "
-            f"Received: {engine!r}."
-        )
-    if rule.traits.steps_on_workers and engine != (here := configured_backend()):
-        raise ConfigurationError(
-            f"{who}'s workers exchange the optimizer's state in the types of the driver's backend. "
-            f"Received: engine={engine!r}, and Keras on {here!r} in the driver. Leave it out, or "
-            "choose a backend by KERAS_BACKEND before Keras is imported."
-        )
-
-
-def check_cutting_engine(who: str, engine: object) -> None:
-    """Refuse a trainer that cuts models up if its workers are to run on another backend."""
-    if engine not in (None, "tensorflow"):
-        raise ConfigurationError(
-            f"{who} cuts models up with TensorFlow's own operations. Received: engine={engine!r}. "
-            "Leave it out."
-        )
 
 
 def check_tensorflow(who: str) -> None:
@@ -90,30 +53,6 @@ def check_servers(who: str, servers: int, rule: Rule, arguments: Mapping[str, An
                 f"{name} {why}. Received: {name}={arguments[name]!r} with num_servers={servers}. "
                 "Leave one of them out."
             )
-
-
-@dataclass(frozen=True)
-class CheckpointInterval:
-    """How often checkpoints are written: after a number of seconds, or of epochs."""
-
-    seconds: float | None = None
-    epochs: int | None = None
-
-
-def checked_every(value: Any) -> CheckpointInterval:
-    """Return a user's ``checkpoint_every``."""
-    if value is None:
-        return CheckpointInterval(seconds=CHECKPOINT_SECONDS)
-    if not isinstance(value, str):
-        check_positive("checkpoint_every", value)
-        return CheckpointInterval(seconds=float(value))
-    match = _EPOCHS.fullmatch(value)
-    if match is None:
-        raise ConfigurationError(
-            "checkpoint_every is a number of seconds, or a text such as 'epoch' or '2 epochs'. "
-            f"Received: {value!r}."
-        )
-    return CheckpointInterval(epochs=int(match[1] or 1))
 
 
 def checked_class_weight(class_weight: Any) -> ClassWeight:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
-from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.progress import SILENT
@@ -68,7 +67,7 @@ class Trainer(TrainerConfig):
     def train(
         self,
         data: DataFrame | str | LocalSets,
-        *positional: Any,
+        *,
         fold: str | None = None,
         shuffle: bool = True,
         validation_data: DataFrame | str | None = None,
@@ -76,7 +75,6 @@ class Trainer(TrainerConfig):
         class_weight: Mapping[int, float] | Literal["balanced"] | None = None,
         sample_weight_col: str | None = None,
         seed: int | None = None,
-        **unknown: Any,
     ) -> keras.Model:
         """Train on Spark's executors and return the trained model.
 
@@ -86,9 +84,8 @@ class Trainer(TrainerConfig):
         Parameters
         ----------
         data : DataFrame, str or LocalSets
-            Training rows, or the path of a Parquet data set. The labels are one of its columns; a
-            second positional argument is refused. With `LocalSets` each worker draws and reads
-            rows by itself.
+            Training rows, or the path of a Parquet data set. The labels are one of its columns.
+            With `LocalSets` each worker draws and reads rows by itself.
         fold : str, optional
             Name of a fold of the data set of tiles whose path is `data`, such as ``"fold_0"``: what
             it holds out becomes the validation data, and the rest is trained on, without the split
@@ -121,15 +118,6 @@ class Trainer(TrainerConfig):
             If something does not fit or fails; before work starts if possible. See
             `distkeras_grid.errors`.
         """
-        self._refuse_unknown("train", unknown)
-        if positional:
-            raise ConfigurationError(
-                f"{type(self).__name__}.train() takes one data set: a DataFrame or a path, with "
-                "features and labels as columns (features_col, label_col of the trainer). "
-                f"Received: {1 + len(positional)} positional arguments; all others go by keyword. "
-                "Arrays go to simulate((features, labels), cluster), or into "
-                "spark.createDataFrame()."
-            )
         if fold is not None:
             data, validation_data = rows_of_fold(data, fold, validation_data)
         config: TrainerConfig = self.checked()
@@ -191,7 +179,6 @@ class Trainer(TrainerConfig):
         shuffle: bool = True,
         validation_data: Any = None,
         seed: int | None = None,
-        **unknown: Any,
     ) -> SimulatedRun:
         """Train in this process, in the simulated time of a cluster.
 
@@ -229,7 +216,6 @@ class Trainer(TrainerConfig):
         GridError
             As `train`, and whatever ends a run.
         """
-        self._refuse_unknown("simulate", unknown)
         if not isinstance(cluster, Cluster):
             raise ConfigurationError(
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
@@ -304,16 +290,6 @@ class Trainer(TrainerConfig):
         """Return what `train` returns; `centers`: of all workers, where each has its own."""
         return model
 
-    def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:
-        if unknown:
-            kind = type(self)
-            raise UnknownArgumentError.among(
-                f"{kind.__name__}.{call}()",
-                unknown,
-                named_arguments(getattr(kind, call)),
-                {f"{kind.__name__}(...)": kind.parameters},
-            )
-
 
 def training_data(
     data: Any, *, seed: int | None = None, class_weight: Any = None, **options: Any
@@ -347,10 +323,3 @@ def rows_of_fold(data: Any, fold: str, validation_data: Any) -> tuple[DataFrame,
         )
     train, held_out = read_tiles(os.fspath(data), splits=("train", "validation"), fold=fold)
     return train, held_out
-
-
-def named_arguments(function: Any) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a function that have a name and can be given."""
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p for p in parameters if p.kind in named and p.name != "self"}

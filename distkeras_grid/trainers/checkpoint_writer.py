@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -33,7 +33,6 @@ from distkeras_grid.errors import (
 from distkeras_grid.parameter_server.checkpoint_state import SavedServer, repartition
 from distkeras_grid.parameter_server.timeouts import WRITE_SECONDS
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.arguments import CHECKPOINT_SECONDS, CheckpointInterval
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 
 SERVER, DRIVER, SEAT, SHARD = "server.tree", "driver.tree", "seat-", "shard-"
 MODEL, HISTORY = "model.keras", "history.jsonl"
+#: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
+CHECKPOINT_SECONDS = 600.0
 #: What the user is told.
 NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
 
@@ -154,14 +155,14 @@ class Checkpointer:
         self,
         store: CheckpointStore,
         identity: RunFingerprint,
-        every: CheckpointInterval,
+        every: float | Literal["epoch"] | None,
         history: History,
         observer: Callable[[], Mapping[str, Any]],
         note: Callable[[str], object],
     ) -> None:
         self._store, self._identity, self._every = store, identity, every
         self._history, self._observer, self._note = history, observer, note
-        # When the wait for the next checkpoint began, by the clock and in whole epochs.
+        # When the wait for the next checkpoint began, by the clock and in epochs.
         self._since, self._epochs = time.monotonic(), len(history.epoch_records)
         self._asked = False
         # Version of the center when the first worker was missed; None while all are there.
@@ -231,9 +232,9 @@ class Checkpointer:
         return update.version == self._missed_at
 
     def _is_due(self) -> bool:
-        if self._every.epochs is not None:
-            return len(self._history.epoch_records) - self._epochs >= self._every.epochs
-        return time.monotonic() - self._since >= (self._every.seconds or CHECKPOINT_SECONDS)
+        if self._every == "epoch":
+            return len(self._history.epoch_records) > self._epochs
+        return time.monotonic() - self._since >= (self._every or CHECKPOINT_SECONDS)
 
     def _tell_error(self) -> None:
         if self._error is not None:

@@ -51,14 +51,3 @@ def server_vectors(compression: Compression | None, rule: Rule, workers: int) ->
 def worker_vectors(compression: Compression | None) -> int:
     """Return how many vectors a worker keeps for it: residual, velocity and scratch space."""
     return 0 if gradient_compression(compression) is None else 4
-
-
-def compression_notes(compression: Compression | None, epochs: int) -> list[str]:
-    """Return the lines to show before a run with this number of epochs."""
-    deep = gradient_compression(compression)
-    if deep is None:
-        return []
-    first, last = (f"{100 * deep.sparsity_of(epoch):g}%" for epoch in (1, epochs))
-    then = "" if epochs == 1 else f" and {last} in epoch {epochs}"
-    corrected = f"; momentum {deep.momentum:g}" if deep.momentum else ""
-    return [f"compression holds back {first} of each change in epoch 1{then}, for later{corrected}"]

@@ -17,10 +17,7 @@ from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.spec import OnNonFinite, Outliers
 from distkeras_grid.trainers.arguments import (
     MOST_SERVERS,
-    check_cutting_engine,
-    check_engine,
     check_servers,
-    checked_every,
 )
 from distkeras_grid.trainers.defaults import CommunicationWindow, choose_window
 from distkeras_grid.trainers.parameters import Parameterized, parameter
@@ -145,12 +142,6 @@ class TrainerConfig(ModelParameter, ABC):
         '"auto" means no if it is known to make them slower. XLA never compiles a window of an '
         "epoch or more.",
     )
-    engine: str | None = parameter(
-        default=None,
-        text='{"tensorflow", "jax", "torch"}',
-        doc="Keras' backend on the workers; default the driver's. The model travels as a "
-        "``.keras`` file, so its own layers must not call the functions of one backend.",
-    )
     master_host: str | None = parameter(
         default=None,
         doc="Address of this driver as executors see it; default ``spark.driver.host``.",
@@ -213,12 +204,12 @@ class TrainerConfig(ModelParameter, ABC):
         flag="--checkpoint-dir URI",
         doc="Folder on any Hadoop path for the run's checkpoints. Each run needs one of its own.",
     )
-    checkpoint_every: float | str | None = parameter(
+    checkpoint_every: float | Literal["epoch"] | None = parameter(
         default=None,
-        text="float or str",
+        above=0,
         flag="--checkpoint-every INTERVAL",
-        doc='Seconds between two checkpoints, or a text such as ``"epoch"`` or ``"2 epochs"``; by '
-        "default 600 s. The newest two are kept.",
+        doc='Seconds between two checkpoints, or "epoch" for one after each; by default 600 s. The '
+        "newest two are kept.",
     )
     resume: Literal["auto"] | None = parameter(
         default=None,
@@ -230,8 +221,6 @@ class TrainerConfig(ModelParameter, ABC):
 
     #: Batches between two exchanges, unless the user gives them.
     default_window: ClassVar[int]
-    #: First line of a run, if the trainer's name may mislead.
-    introduction: ClassVar[str] = ""
     #: Whether the workers share one model. Those of a simulated cluster have one each.
     divides_model: ClassVar[bool] = False
 
@@ -248,11 +237,6 @@ class TrainerConfig(ModelParameter, ABC):
     def workers_asked(self) -> int | None:
         """The number of workers that the user, or the trainer itself, asks for; None for any."""
         return self.num_workers
-
-    @property
-    def optimizer_rate(self) -> float | None:
-        """The rate that the worker optimizer is given, None for its own."""
-        return self.learning_rate
 
     @property
     def share(self) -> Share:
@@ -305,7 +289,7 @@ class TrainerConfig(ModelParameter, ABC):
             loss=self.loss,
             metrics=self.metrics,
             loss_weights=self.loss_weights,
-            learning_rate=self.optimizer_rate,
+            learning_rate=self.learning_rate,
         )
 
     @property
@@ -357,14 +341,10 @@ class TrainerConfig(ModelParameter, ABC):
                 f"Received: {self.master_port}."
             )
         self._check_checkpoints()
-        if self.divides_model:
-            check_cutting_engine(who, self.engine)
-        check_engine(self.engine, rule, who)
         self.compile_settings()
         self._check_validate()
 
     def _check_checkpoints(self) -> None:
-        checked_every(self.checkpoint_every)
         if self.checkpoint_dir == "":
             raise ConfigurationError(
                 "checkpoint_dir is a folder on any Hadoop path. Received: ''. Leave it out for a "

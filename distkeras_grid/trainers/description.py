@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ def describe_run(
         "driver": msgspec.to_builtins(driver),
         "spec": spec.to_json(),
         "data_version": data,
-        "callbacks": [described_callback(callback) for callback in callbacks],
+        "callbacks": [f"{type(each).__module__}.{type(each).__qualname__}" for each in callbacks],
         "custom_objects": sorted(custom_objects),
         "versions": {
             "python": platform.python_version(),
@@ -46,25 +45,6 @@ def describe_run(
     }
 
 
-def described_callback(callback: Any) -> dict[str, Any]:
-    """Return the class of a callback and those of its settings that are plain values.
-
-    Examples
-    --------
-    >>> class Stop:
-    ...     def __init__(self):
-    ...         self.patience, self._epochs, self.model = 3, 0, object()
-    >>> described_callback(Stop())["arguments"]
-    {'patience': 3}
-    """
-    kind = type(callback)
-    plain_values = {
-        name: value
-        for name, value in sorted(vars(callback).items())
-        if not name.startswith("_")
-        and (isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)))
-    }
-    return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain_values}
 
 
 def headline_of(spec: RunSpec, rule: Rule, window: CommunicationWindow) -> str:

@@ -77,9 +77,6 @@ class ADAG(Trainer):
     """
 
     default_window: ClassVar[int] = 2
-    introduction: ClassVar[str] = (
-        "ADAG is accumulated gradient normalization; gradient energy matching is GEM"
-    )
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""

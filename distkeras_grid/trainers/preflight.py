@@ -59,7 +59,6 @@ from distkeras_grid.trainers.class_weights import count_classes, settle_class_we
 from distkeras_grid.trainers.compression_checks import (
     check_compressible,
     check_momentum,
-    compression_notes,
     server_vectors,
     worker_vectors,
 )
@@ -133,9 +132,8 @@ def check(
     check_fit(compiled.model, columns.features)
     columns = fitted(columns, compiled.model)
     prepare_metrics(compiled.model, columns)
-    backend = config.engine or current_backend()
     await_executors()
-    place = _check_executors(spark, config, backend)
+    place = _check_executors(spark, config)
     workers, warnings = _settle_workers(spark, config)
     stored, plan = None, None
     if local is None:
@@ -153,13 +151,12 @@ def check(
     spec, window = complete_spec(
         *(config, data, compiled, data_spec(data, columns, settled), summary.rows, workers),
         threads=_task_cores(spark),
-        backend=backend,
     )
     validation = _collect_validation(held_out, compiled.model, summary)
     size = _model_size(spec, columns, compiled.model)
     warnings += _check_memory(spark, spec, config, size, validation)
     headline = headline_of(spec, build_from(spec.rule), window)
-    notes = [*announcements(config, spec, window, headline), *warnings]
+    notes = [headline, *choices(window, spec), *warnings]
     if plan is not None:
         notes += local_notes(plan, spec.epochs)
     prepared = PreparedData(compiled, frame, columns, summary, plan, stored, validation)
@@ -196,7 +193,6 @@ def complete_spec(
     workers: int,
     *,
     threads: int = 1,
-    backend: str | None = None,
 ) -> tuple[RunSpec, CommunicationWindow]:
     """Return the run, with what was found out about model, data and cluster, and its window."""
     model = compiled.model
@@ -214,24 +210,12 @@ def complete_spec(
         columns,
         {"rows": rows, "workers": workers, "shuffle": data.shuffle, "seed": data.seed},
         compile=compiled.described,
-        backend=backend or current_backend(),
+        backend=current_backend(),
         threads=threads,
     )
     # Refuses more servers than the model can be cut over.
     cut(spec.layout, spec.exchange.servers)
     return spec, window
-
-
-def announcements(
-    config: TrainerConfig, spec: RunSpec, window: CommunicationWindow, headline: str
-) -> list[str]:
-    """Return the lines to show before a run starts, real or simulated."""
-    return [
-        *([config.introduction] if config.introduction else []),
-        headline,
-        *choices(window, spec),
-        *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
-    ]
 
 
 def _resolve(
@@ -262,10 +246,11 @@ def _count_classes(frame: DataFrame, columns: Columns, plan: LocalPlan | None) -
     return count_classes(frame, columns.labelled[0]) if plan is None else count_drawn(plan)
 
 
-def _check_executors(spark: SparkSession, config: TrainerConfig, backend: str) -> BindAddress:
+def _check_executors(spark: SparkSession, config: TrainerConfig) -> BindAddress:
     """Return where the server will listen, after executors have tested the connection."""
     place = place_server(spark, config.master_host, config.master_port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
+    backend = current_backend()
     ship_backend(spark, backend)
     check_executors(spark, training_packages(backend), None if on_this_host else place)
     return place

@@ -41,7 +41,6 @@ from distkeras_grid.spark.session import (
 )
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.worker_jobs import WorkerJobs
-from distkeras_grid.trainers.arguments import checked_every
 from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import CallbackRunner
 from distkeras_grid.trainers.checkpoint_writer import (
@@ -211,7 +210,7 @@ class TrainingJob:
         return Checkpointer(
             self.store,
             identity,
-            checked_every(self.config.checkpoint_every),
+            self.config.checkpoint_every,
             self.history,
             self.observer.to_saved,
             progress.note,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,7 +45,6 @@ from distkeras_grid.records import (
     EpochRecord,
     Event,
     SkippedRecord,
-    WindowRecord,
     WorkerRecord,
 )
 from distkeras_grid.spec import RunSpec
@@ -355,14 +353,14 @@ class Run:
             self._progress.update(phase=self._phase_of_start(update), active=working)
             return
         passed = update.samples_folded - self._spec.schedule.repeated
-        name, loss = shown_loss(recent)
+        losses = [(record.samples, record.loss) for record in recent if record.loss is not None]
+        rows = sum(samples for samples, _ in losses)
         self._progress.update(
             phase=TRAINING,
             epoch=min(self._spec.epochs, 1 + passed // self._spec.rows),
             samples=update.samples_folded,
             active=working,
-            loss_name=name,
-            loss=loss,
+            loss=sum(samples * loss for samples, loss in losses) / rows if rows else None,
             staleness=sum(record.staleness for record in recent) / len(recent),
         )
 
@@ -429,28 +427,6 @@ def failure_of(event: WorkerRecord, worker: str) -> GridError:
     return error_named(event.error, message, GridError) or WorkerFailedError(
         f"{event.error}: {message}"
     )
-
-
-def shown_loss(recent: Sequence[WindowRecord]) -> tuple[str, float | None]:
-    """Return what the progress line shows of windows: their mean loss, or a metric without one.
-
-    Examples
-    --------
-    >>> gan = WindowRecord(
-    ...     worker=0, attempt=0, epoch=1, window=0, steps=2, samples=64, loss=None,
-    ...     metrics={"d_loss": 0.7, "g_loss": 0.9}, started=100.0, seconds=0.5, staleness=0,
-    ...     bytes_up=40, bytes_down=40, folded_at=101.0, version=1)
-    >>> shown_loss([gan])
-    ('d_loss', 0.7)
-    """
-    figures = [
-        (record.samples, record.metrics if record.loss is None else {"loss": record.loss})
-        for record in recent
-    ]
-    name = next(iter(figures[-1][1]), "loss")
-    shown = [(samples, values[name]) for samples, values in figures if name in values]
-    rows = sum(samples for samples, _ in shown)
-    return name, sum(samples * value for samples, value in shown) / rows if rows else None
 
 
 def skip_line(record: SkippedRecord, count: int) -> str:

@@ -25,8 +25,6 @@ class RunStatus:
     epoch: int = 1  # The center's epoch, from 1
     samples: int = 0  # Folded so far
     active: int = 0  # Workers that are ready, or at work
-    # What is shown as the loss, where a model's own ``train_step`` returns none of this name
-    loss_name: str = "loss"
     # loss and staleness: Recent values; the staleness is a mean over commits
     loss: float | None = None
     staleness: float | None = None
@@ -66,7 +64,7 @@ class RunStatus:
             left = max(0, self.total_samples - self.samples) / rate
             parts += [f"{clock_time(left)} left", f"{rate:,.0f} samples/s"]
         if self.loss is not None:
-            parts.append(f"{self.loss_name} {self.loss:.4g}")
+            parts.append(f"loss {self.loss:.4g}")
         parts.append(f"workers {self.active} of {self.workers}")
         if self.staleness is not None:
             parts.append(f"staleness {self.staleness:.1f}")

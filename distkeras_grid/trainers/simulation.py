@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import build_metrics, results_of
 from distkeras_grid.engine.outcome import TrainOutcome, take_outcomes
-from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.history import History
@@ -20,10 +19,9 @@ from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.simulation.shared_engine import SharedEngine
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import check_backend
-from distkeras_grid.trainers.description import headline_of
+from distkeras_grid.trainers.description import choices, headline_of
 from distkeras_grid.trainers.model_bundle import compiled_copy
 from distkeras_grid.trainers.preflight import (
-    announcements,
     check_method,
     complete_spec,
     rule_for,
@@ -62,7 +60,6 @@ def simulate(
 ) -> SimulatedRun:
     """Run in simulated time; see `Trainer.simulate`."""
     check_backend()
-    _check_engine(config.engine)
     _check_workers(config.workers_asked, cluster)
     compiled = compiled_copy(config, array_shapes(request.data))
     model = compiled.model
@@ -93,7 +90,7 @@ def simulate(
     headline = (
         f"in simulated time, {milliseconds:.3g} ms a batch: {headline_of(spec, rule, window)}"
     )
-    lines = announcements(config, spec, window, headline)
+    lines = [headline, *choices(window, spec)]
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, lines)
     set_center(model, simulation.center, engine.layout, rule)
@@ -101,15 +98,6 @@ def simulate(
     take_outcomes(model, [TrainOutcome(n, len(rows[n]), left) for n, left in enumerate(outcomes)])
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
-
-
-def _check_engine(engine: str | None) -> None:
-    """Refuse another backend than that of this process, which trains all workers."""
-    if engine not in (None, here := current_backend()):
-        raise ConfigurationError(
-            f"A simulation trains in this process, with Keras on {here!r}. Received: engine="
-            f"{engine!r}. Set KERAS_BACKEND={engine} before Keras is imported."
-        )
 
 
 def _check_workers(asked: int | None, cluster: Cluster) -> None:

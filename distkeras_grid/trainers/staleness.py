@@ -32,8 +32,6 @@ class StalenessADAG(ADAG):
     server keeps one vector for each worker. The window is the number of workers, at least 2.
     """
 
-    introduction: ClassVar[str] = ""
-
     gamma: float = parameter(
         default=1e-4, doc="Square of the distance at which a weight's change counts half."
     )

@@ -252,23 +252,6 @@ def test_the_ports_of_all_servers_must_exist(model):
         build("ADAG", model, num_servers=3, master_port=65534)
 
 
-def test_an_argument_of_the_constructor_that_train_is_given_is_told(model):
-    with pytest.raises(UnknownArgumentError, match="'num_epoch' of ADAG"):
-        build("ADAG", model).train("tiles", epochs=3)
-    with pytest.raises(UnknownArgumentError, match="'batch_size' of ADAG"):
-        build("ADAG", model).train("tiles", batch_size=3)
-    with pytest.raises(UnknownArgumentError, match="'shuffle'"):
-        build("ADAG", model).train("tiles", shufle=False)
-
-
-def test_features_and_labels_apart_are_refused(model):
-    x, y = np.zeros((4, 3)), np.zeros((4, 2))
-    with pytest.raises(ConfigurationError, match="label_col"):
-        build("ADAG", model).train(x, y)
-    with pytest.raises(ConfigurationError, match="Cluster"):
-        build("ADAG", model).simulate(x, y)
-
-
 @pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
 @pytest.mark.parametrize("quorum", [0.49, 1.01, "all", float("nan")])
 def test_a_quorum_is_half_of_the_workers_or_more(name, quorum, model):
@@ -287,7 +270,7 @@ def test_a_rate_of_the_server_needs_its_optimizer(model):
 
 def test_a_force_that_drives_rounds_apart_is_refused(model):
     """As that of dist-keras' rho 5 and rate 0.1: 0.5 times 4 + 1 workers is more than 2."""
-    trainer = build("EASGD", model, rho=5, learning_rate=0.1)
+    trainer = build("EASGD", model, alpha=0.5)
     assert trainer.build_rule(2, "SGD").parameters() == {"alpha": 0.5}
     with pytest.raises(ConfigurationError, match=r"below 0\.4 for rounds of 4 "):
         trainer.build_rule(WORKERS, "SGD")

@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 from distkeras_grid.rules import build_rule
-from distkeras_grid.trainers.arguments import CheckpointInterval
 from tests.distkeras_grid.parameter_server.relay import Moment, Relay
 from tests.distkeras_grid.trainers.test_checkpointed_run import Execution, windows_of
 from tests.invariants.test_fault_product import FAMILIES
@@ -39,7 +38,7 @@ def main(text: str, family: str, kind: str, frame: str, share: str) -> None:
         relays.append(Relay(server.address, moment=Moment(int(frame), float(share), die)))
         return relays[0]
 
-    every = CheckpointInterval(seconds=0.05)
+    every = 0.05
     run = execution(folder / "checkpoints", family, kind, every=every, through=through)
     told = {
         "center": run.center.tolist(),

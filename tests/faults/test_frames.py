@@ -18,7 +18,6 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from distkeras_grid.trainers.arguments import CheckpointInterval
 from tests.distkeras_grid.parameter_server.relay import Moment, Relay
 from tests.distkeras_grid.trainers.test_checkpointed_run import EPOCHS, surviving, windows_of
 from tests.faults.counting import lives
@@ -100,7 +99,7 @@ def test_the_server_is_killed_in_the_middle_of_a_frame(undisturbed, tmp_path, se
         moment = Moment(frame, share, server._started.process.kill)
         return Relay(server.address, moment=moment)
 
-    terms = {"every": CheckpointInterval(seconds=0.05), "through": through, "run": surviving}
+    terms = {"every": 0.05, "through": through, "run": surviving}
     *first, run = execution(tmp_path, family, kind, **terms)
     assert len(first) == 1
     check(family, whole, run.center, windows_of(run.history))

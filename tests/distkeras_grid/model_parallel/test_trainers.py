@@ -30,14 +30,6 @@ KINDS = pytest.mark.parametrize("kind", [ConvolutionSplit, Towers, PlacedLayers]
 
 
 @KINDS
-def test_other_engines_are_refused_at_once(kind):
-    """Before, this was so only after Spark had started."""
-    assert build(kind, engine="tensorflow").engine == "tensorflow"
-    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cuts .*engine='jax'"):
-        build(kind, engine="jax")
-
-
-@KINDS
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_simulated_cluster_is_refused(kind, workers):
     """Its workers have a model each, so it would simulate another algorithm."""

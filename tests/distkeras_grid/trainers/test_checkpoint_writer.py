@@ -10,7 +10,6 @@ import pytest
 from distkeras_grid.array_tree import pack
 from distkeras_grid.checkpoints import CheckpointManifest
 from distkeras_grid.errors import (
-    ConfigurationError,
     DataError,
     FencedError,
     RefusedError,
@@ -21,11 +20,6 @@ from distkeras_grid.parameter_server.messages import CenterUpdate, SeatStatus
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.spark.checkpoints import Checkpoint
 from distkeras_grid.trainers import checkpoint_writer
-from distkeras_grid.trainers.arguments import (
-    CHECKPOINT_SECONDS,
-    CheckpointInterval,
-    checked_every,
-)
 from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
     ResumedRun,
@@ -34,19 +28,6 @@ from distkeras_grid.trainers.checkpoint_writer import (
 )
 from tests.distkeras_grid.trainers.test_run import window
 from tests.specs import make_spec
-
-
-@pytest.mark.parametrize("value", [0, -1, True, "2", "0 epochs", "1.5 epochs", "epochs 2", [], 1j])
-def test_other_intervals_are_refused(value):
-    with pytest.raises(ConfigurationError):
-        checked_every(value)
-
-
-def test_intervals():
-    assert checked_every("epochs") == checked_every("1 epoch") == CheckpointInterval(epochs=1)
-    assert checked_every("2 epochs").epochs == 2
-    assert checked_every(90) == CheckpointInterval(seconds=90.0)
-    assert checked_every(None).seconds == CHECKPOINT_SECONDS
 
 
 def server_state(samples, *steps):
@@ -146,7 +127,7 @@ class Run:
 
 
 def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     run.look()
     clock.now += 9
     run.look()
@@ -167,7 +148,7 @@ def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
 
 def test_no_checkpoint_pushes_the_last_whole_one_out_while_a_worker_is_missed(clock):
     """Workers in rounds wait for the lost one; others go on, and so do their checkpoints."""
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
 
     def look(version, *states):
         clock.now += 10
@@ -187,7 +168,7 @@ def test_no_checkpoint_pushes_the_last_whole_one_out_while_a_worker_is_missed(cl
 
 def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatch):
     monkeypatch.setattr(checkpoint_writer, "WRITE_SECONDS", 0.05)
-    run, answers = Run(CheckpointInterval(seconds=10)), threading.Event()
+    run, answers = Run(10), threading.Event()
     run.store.next_number = lambda: answers.wait(20) and 1
     run.look(run.server.capture())
     try:
@@ -201,7 +182,7 @@ def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatc
 
 
 def test_a_checkpoint_that_is_given_up_is_told_and_the_next_one_waits_for_workers(clock):
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     clock.now += 10
     run.look()
     run.checkpointer.give_up("servers are in different epochs")
@@ -215,7 +196,7 @@ def test_a_checkpoint_that_is_given_up_is_told_and_the_next_one_waits_for_worker
 
 def test_a_server_whose_rule_has_failed_ends_the_run_by_its_own_error(clock):
     """The next events have it, and nothing else is raised before."""
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
 
     def refused(**_):
         raise RefusedError("There is no center to save.")
@@ -227,16 +208,17 @@ def test_a_server_whose_rule_has_failed_ends_the_run_by_its_own_error(clock):
     assert len(run.notes) == 1
 
 
-def test_a_checkpoint_is_asked_for_after_so_many_epochs():
-    run = Run(CheckpointInterval(epochs=2))
-    for epoch in (1, 2, 3, 4):
+def test_a_checkpoint_is_asked_for_after_each_epoch():
+    run = Run("epoch")
+    for epoch in (1, 2, 3):
+        run.look()
         run.history.add_epoch(EpochEnded(epoch, epoch, 10 * epoch, float(epoch)))
         run.look()
-        assert len(run.server.asked) == epoch // 2
+        assert len(run.server.asked) == epoch
 
 
 def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     for version in range(1, 6):
         run.fold(version)
     run.write()
@@ -253,7 +235,7 @@ def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
 
 
 def test_what_comes_while_a_checkpoint_is_written_is_not_in_it(clock):
-    run, answers = Run(CheckpointInterval(seconds=10)), threading.Event()
+    run, answers = Run(10), threading.Event()
     run.fold(1)
     parts = run.server.parts
     run.server.parts = lambda number: answers.wait(20) and parts(number)
@@ -267,7 +249,7 @@ def test_what_comes_while_a_checkpoint_is_written_is_not_in_it(clock):
 
 
 def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     run.fold(1)
     run.store.error = StorageError("full")
     run.write()
@@ -283,7 +265,7 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
 
 def test_a_state_from_which_no_run_could_go_on_is_not_written(clock):
     """Two of them would have replaced the last checkpoint that a run can go on from."""
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     run.fold(1)
     update = run.server.capture()
     run.server.parts_now[0] = server_state(run.history.samples, 5)
@@ -299,7 +281,7 @@ def test_a_state_from_which_no_run_could_go_on_is_not_written(clock):
 
 
 def test_a_driver_that_was_replaced_ends(clock):
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     run.store.error = FencedError("another driver")
     run.look(run.server.capture())
     with pytest.raises(FencedError):
@@ -308,7 +290,7 @@ def test_a_driver_that_was_replaced_ends(clock):
 
 
 def test_a_history_that_is_not_of_the_servers_moment_is_not_written(clock):
-    run = Run(CheckpointInterval(seconds=10))
+    run = Run(10)
     run.fold(1)
     run.server.samples = 7
     run.write()

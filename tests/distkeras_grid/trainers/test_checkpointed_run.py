@@ -21,7 +21,6 @@ from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import build_rule, rule_of
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.trainers.arguments import CheckpointInterval
 from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
     ResumedRun,
@@ -193,7 +192,7 @@ class Execution:
         checkpointer = Checkpointer(
             store,
             identity,
-            every or CheckpointInterval(seconds=600),
+            every or 600,
             self.history,
             self.observer.saved,
             self.notes.append,
@@ -285,7 +284,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, number):
     """The first write is that of the generation, the next ones are those of a checkpoint."""
     whole = Execution(tmp_path / "whole", 2)
     files = FullDisk(number)
-    run = Execution(tmp_path / "full", 2, every=CheckpointInterval(seconds=0.01), files=files)
+    run = Execution(tmp_path / "full", 2, every=0.01, files=files)
     np.testing.assert_array_equal(run.center, whole.center)
     assert len(run.notes) == 1
     assert run.written >= 1
@@ -314,8 +313,8 @@ def surviving(folder, workers, **terms):
 @pytest.mark.parametrize(
     ("workers", "every", "kills"),
     [
-        (2, CheckpointInterval(epochs=3), [8, EPOCHS]),
-        pytest.param(1, CheckpointInterval(epochs=3), [8, 15], marks=pytest.mark.full),
+        (2, "epoch", [8, EPOCHS]),
+        pytest.param(1, "epoch", [8, 15], marks=pytest.mark.full),
         pytest.param(2, None, [2], marks=pytest.mark.full),
     ],
 )
@@ -337,7 +336,7 @@ def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
 @pytest.mark.full
 @pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
 def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
-    terms = {"every": CheckpointInterval(seconds=0.05), "kills": [5, 9, 14, EPOCHS], "rule": rule}
+    terms = {"every": 0.05, "kills": [5, 9, 14, EPOCHS], "rule": rule}
     run = surviving(tmp_path, 3, **terms)[-1]
     windows = windows_of(run.history)
     assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
@@ -369,7 +368,7 @@ def test_a_driver_whose_checkpoints_another_one_writes_ends(tmp_path):
         CheckpointStore(LocalFiles(), str(folder), Driver("another")).begin(anew=False)
 
     with pytest.raises(FencedError) as raised:
-        Execution(folder, 2, take_over, at=4, every=CheckpointInterval(epochs=1))
+        Execution(folder, 2, take_over, at=4, every="epoch")
     assert not hasattr(raised.value, "__notes__"), raised.value.__notes__
     whole = Execution(tmp_path / "whole", 2)
     np.testing.assert_array_equal(Execution(folder, 2).center, whole.center)

@@ -18,7 +18,6 @@ from distkeras_grid.rules import (
 from distkeras_grid.trainers.compression_checks import (
     check_compressible,
     check_momentum,
-    compression_notes,
     server_vectors,
     worker_vectors,
 )
@@ -73,11 +72,3 @@ def test_the_server_keeps_what_each_seat_knows_where_replies_tell_changes():
     rounds = MeanGradientRule()
     assert server_vectors(DGC, rounds, 8) == rounds.vectors_for(8)
     assert (worker_vectors(DGC), worker_vectors("bfloat16")) == (4, 0)
-
-
-def test_a_run_says_how_much_it_holds_back():
-    (line,) = compression_notes(CORRECTED, epochs=1)
-    assert line == "compression holds back 75% of each change in epoch 1, for later; momentum 0.9"
-    (line,) = compression_notes(DGC, epochs=3)
-    assert "75% of each change in epoch 1 and 98.4375% in epoch 3" in line
-    assert compression_notes("bfloat16", 3) == []

@@ -184,7 +184,7 @@ def test_a_saved_run_is_whole(ordered, arrays, tmp_path):
         trainer.save(uri)
     # Trainer, saved run and simulation tell the run by one value.
     spec = trainer.spec
-    assert saved.spec == spec == RunSpec.from_text(spec.to_text())
+    assert saved.spec == spec == RunSpec.from_json(spec.to_json())
     simulated = trainer.simulate(
         arrays, Cluster(1, batch_seconds=0.01), shuffle=False, seed=spec.schedule.seed
     )
