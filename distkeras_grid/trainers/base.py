@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -68,7 +67,6 @@ class Trainer(TrainerConfig):
         self,
         data: DataFrame | str | LocalSets,
         *,
-        fold: str | None = None,
         shuffle: bool = True,
         validation_data: DataFrame | str | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -86,10 +84,6 @@ class Trainer(TrainerConfig):
         data : DataFrame, str or LocalSets
             Training rows, or the path of a Parquet data set. The labels are one of its columns.
             With `LocalSets` each worker draws and reads rows by itself.
-        fold : str, optional
-            Name of a fold of the data set of tiles whose path is `data`, such as ``"fold_0"``: what
-            it holds out becomes the validation data, and the rest is trained on, without the split
-            ``test``.
         shuffle : bool, default True
             Whether to shuffle all rows, in another way in each epoch. False keeps the data's order.
         validation_data : DataFrame or str, optional
@@ -118,8 +112,6 @@ class Trainer(TrainerConfig):
             If something does not fit or fails; before work starts if possible. See
             `distkeras_grid.errors`.
         """
-        if fold is not None:
-            data, validation_data = rows_of_fold(data, fold, validation_data)
         config: TrainerConfig = self.checked()
         if isinstance(data, LocalSets):
             config = local_config(config, data)
@@ -303,23 +295,3 @@ def training_data(
         class_weight=checked_class_weight(class_weight),
         **options,
     )
-
-
-def rows_of_fold(data: Any, fold: str, validation_data: Any) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that a fold trains on, and those that it holds out."""
-    from distkeras_grid.spark.dataframes import read_tiles
-
-    if not isinstance(data, str | os.PathLike):
-        raise ConfigurationError(
-            "A fold is one of a data set of tiles, whose path is the data. Received: "
-            f"fold={fold!r} and {type(data).__name__}. Give the path, or read the rows with "
-            "read_tiles(path, splits=..., fold=...)."
-        )
-    if validation_data is not None:
-        raise ConfigurationError(
-            f"What a fold holds out is the validation data. Received: fold={fold!r} and "
-            "validation_data. Leave validation_data out, or read the rows to train on with "
-            "read_tiles(path, splits=('train',), fold=...)."
-        )
-    train, held_out = read_tiles(os.fspath(data), splits=("train", "validation"), fold=fold)
-    return train, held_out

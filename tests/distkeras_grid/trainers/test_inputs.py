@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from distkeras_grid import LocalSets
 from distkeras_grid.errors import (
     ConfigurationError,
     SchemaError,
@@ -16,7 +15,6 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.progress import SILENT
-from distkeras_grid.spark.dataframes import read_tiles
 from distkeras_grid.trainers import preflight
 from distkeras_grid.trainers.base import training_data
 from distkeras_grid.trainers.preparation import prepare
@@ -171,56 +169,3 @@ def test_what_a_run_asks_of_the_network_is_that_of_its_workers(frame):
     assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
     two = prepared("ADAG", frame, num_workers=2)
     assert f"({megabytes:.3g} MB each way)" in two.notes[1]
-
-
-# -- folds ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folded(frame, tmp_path):
-    """A data set of tiles: four images of 15 rows, one of them for testing, and three folds."""
-    path = tmp_path / "tiles"
-    image = "concat(monotonically_increasing_id() % 4, '.png') as source"
-    rows = frame.selectExpr("features", "label", image)
-    for split, some in (("test", "source = '3.png'"), ("train", "source <> '3.png'")):
-        rows.where(some).write.parquet(f"{path}/split={split}")
-    columns = ["fold_0", "fold_1", "fold_2"]
-    held_out = {f"{number}.png": column for number, column in enumerate(columns)}
-    splits = {**dict.fromkeys(held_out, "train"), "3.png": "test"}
-    manifest = {
-        # Each image is a specimen of its own.
-        "sources": [
-            {"source": source, "status": "tiled", "split": split, "group": f"of {source}"}
-            for source, split in splits.items()
-        ],
-        "folds": {"fold": {"by": "3", "seed": 0, "columns": columns, "held_out": held_out}},
-    }
-    (path / "_versions").mkdir()
-    (path / "_versions" / "0.json").write_text(json.dumps(manifest))
-    return str(path)
-
-
-@pytest.mark.full
-def test_a_fold_is_taken_by_name(frame, folded):
-    trainer = trained("SingleTrainer", build(), folded, train={"fold": "fold_1"})
-    rows = {
-        source: frame.sparkSession.read.parquet(folded).where(f"source = '{source}'").count()
-        for source in ("0.png", "1.png", "2.png")
-    }
-    assert trainer.history.samples == rows["0.png"] + rows["2.png"]
-    train, validation = read_tiles(folded, splits=("train", "validation"), fold="fold_1")
-    same = trained("SingleTrainer", build(), train, train={"validation_data": validation})
-    assert trainer.history.history["val_loss"] == same.history.history["val_loss"]
-
-
-def test_a_fold_is_of_a_path_and_brings_its_validation_data(frame, folded):
-    sets = LocalSets(folded, iterations=1, local_train=2, local_test=2)
-    wrong = (
-        (frame, {"fold": "fold_0"}, ConfigurationError),
-        (sets, {"fold": "fold_0"}, ConfigurationError),
-        (folded, {"fold": "fold_0", "validation_data": frame}, ConfigurationError),
-        (folded, {"fold": "fold_9"}, SchemaError),
-    )
-    for data, arguments, error in wrong:
-        with pytest.raises(error):
-            trained("SingleTrainer", build(), data, train=arguments)
