@@ -149,11 +149,6 @@ def numbers() -> Run:
     return Run(regressor("mae"), X, TARGET, validation=True)
 
 
-@case("Labels", "vectors")
-def vectors() -> Run:
-    return Run(net(layers.Dense(2)), X, PAIR)
-
-
 @case("Labels", "numbers for an output of shape (1, 6): a forecast with horizon 1")
 def horizon() -> Run:
     y = np.concatenate([X, X[:, :2] * 2], axis=1)
@@ -396,31 +391,11 @@ def constraints() -> Run:
     return Run(model, X, TARGET)
 
 
-@case("Models", "spectral normalization")
-def spectral_normalization() -> Run:
-    model = net(layers.SpectralNormalization(layers.Dense(5)), layers.Dense(1))
-    return Run(model, X, TARGET)
-
-
 @case("Models", "adapted preprocessing: `Normalization`")
 def adapted_normalization() -> Run:
     normalization = layers.Normalization()
     normalization.adapt(X * 3 + 1)
     return Run(net(normalization, layers.Dense(1)), X * 3 + 1, TARGET)
-
-
-@case("Models", "adapted preprocessing: `IntegerLookup`")
-def adapted_lookup() -> Run:
-    lookup = layers.IntegerLookup(vocabulary=[3, 5, 8, 1])
-    model = net(
-        lookup,
-        layers.Embedding(5, 3),
-        layers.Flatten(),
-        layers.Dense(1),
-        inputs=(6,),
-        dtype="int64",
-    )
-    return Run(model, WORDS, TARGET)
 
 
 @keras.saving.register_keras_serializable("like_fit")
@@ -618,31 +593,6 @@ def vector_of_metrics() -> Run:
     return Run(model, X, ONE_HOT, validation=True)
 
 
-@case("Metrics", "`MeanIoU`, `SparseTopKCategoricalAccuracy`")
-def confusion() -> Run:
-    model = classifier(
-        metrics=[
-            keras.metrics.MeanIoU(3, sparse_y_pred=False, name="iou"),
-            keras.metrics.SparseTopKCategoricalAccuracy(2, name="top2"),
-        ]
-    )
-    return Run(model, X, CLASSES, validation=True)
-
-
-@case("Metrics", "`R2Score`, `RootMeanSquaredError`, `CosineSimilarity`")
-def sums_of_squares() -> Run:
-    metrics = keras.metrics
-    model = net(
-        layers.Dense(2),
-        metrics=[
-            metrics.R2Score(name="r2"),
-            metrics.RootMeanSquaredError(name="rmse"),
-            "cosine_similarity",
-        ],
-    )
-    return Run(model, X, PAIR, validation=True)
-
-
 @case("Metrics", "`weighted_metrics`, with sample weights")
 def weighted_metrics() -> Run:
     model = classifier(metrics=["accuracy"], weighted_metrics=["accuracy"])
@@ -683,17 +633,6 @@ def own_metric() -> Run:
     return Run(regressor(Spread()), X, TARGET, validation=True)
 
 
-@keras.saving.register_keras_serializable("like_fit")
-def off_by_one(y_true: Any, y_pred: Any) -> Any:
-    """Return where a prediction is off by more than one."""
-    return ops.cast(ops.abs(y_true - y_pred) > 1.0, "float32")
-
-
-@case("Metrics", "a function of your own")
-def own_function() -> Run:
-    return Run(regressor(off_by_one), X, TARGET)
-
-
 # --- Optimizers -------------------------------------------------------------------------------
 
 
@@ -709,16 +648,6 @@ def adamw() -> Run:
     return Run(regressor(optimizer=optimizer), X, TARGET)
 
 
-@case("Optimizers", "RMSprop, centered")
-def rmsprop() -> Run:
-    return Run(regressor(optimizer=keras.optimizers.RMSprop(0.01, centered=True)), X, TARGET)
-
-
-@case("Optimizers", "Lamb, Lion, Ftrl and the others of Keras")
-def lamb() -> Run:
-    return Run(regressor(optimizer=keras.optimizers.Lamb(0.01)), X, TARGET)
-
-
 @case("Optimizers", "accumulated gradients (`gradient_accumulation_steps`)")
 def accumulated_gradients() -> Run:
     optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
@@ -729,12 +658,6 @@ def accumulated_gradients() -> Run:
 def schedule() -> Run:
     rate = keras.optimizers.schedules.ExponentialDecay(0.05, 4, 0.5, staircase=True)
     return Run(regressor(optimizer=keras.optimizers.SGD(rate)), X, TARGET)
-
-
-@case("Optimizers", "a schedule: `CosineDecay` with warm-up")
-def warm_up() -> Run:
-    rate = keras.optimizers.schedules.CosineDecay(0.0, 12, warmup_target=0.05, warmup_steps=4)
-    return Run(regressor(optimizer=keras.optimizers.Adam(rate)), X, TARGET)
 
 
 @case("Optimizers", "averaged weights (`use_ema=True`)")
@@ -795,50 +718,7 @@ def learning_rate_scheduler() -> Run:
     return Run(model, X, TARGET, callbacks=lambda: [keras.callbacks.LearningRateScheduler(rate)])
 
 
-@case("Callbacks", "`ReduceLROnPlateau`")
-def reduce_on_plateau() -> Run:
-    def plateau() -> list[keras.callbacks.Callback]:
-        # No epoch improves by as much, so each one is a plateau.
-        return [keras.callbacks.ReduceLROnPlateau("val_loss", 0.1, patience=1, min_delta=100.0)]
-
-    return Run(
-        regressor(optimizer=keras.optimizers.SGD(0.05)),
-        X,
-        TARGET,
-        callbacks=plateau,
-        validation=True,
-    )
-
-
 # --- Columns ----------------------------------------------------------------------------------
-
-
-@case("Columns", "arrays of arrays")
-def arrays_of_arrays() -> Run:
-    x = np.stack([X, X * 2], axis=1)
-    model = net(layers.Conv1D(3, 2), layers.Flatten(), layers.Dense(1), inputs=(2, 4))
-    return Run(model, x, TARGET)
-
-
-@case("Columns", "names with dots and spaces")
-def names_with_dots() -> Run:
-    columns = {"Sepal.Length of all": X, "the label": TARGET}
-    trainer = {"features_col": "Sepal.Length of all", "label_col": "the label"}
-    return Run(regressor(), X, TARGET, columns, trainer)
-
-
-@case("Columns", "bytes with a `Field`: shape, type and scale")
-def bytes_with_a_field() -> Run:
-    from distkeras_grid import Field
-
-    model = net(layers.Conv2D(2, 3), layers.Flatten(), layers.Dense(1), inputs=(6, 6, 1))
-    return Run(
-        model,
-        PIXELS.astype("float32") / np.float32(255),
-        TARGET,
-        columns={"pixels": [each.tobytes() for each in PIXELS], "label": TARGET},
-        trainer={"features_col": Field("pixels", shape=(6, 6, 1), dtype="uint8", scale=1 / 255)},
-    )
 
 
 @case("Columns", "integers for an input of integers, up to the type's ends")

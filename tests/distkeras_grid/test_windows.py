@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -62,38 +60,3 @@ def test_numbers_that_do_not_exist_stay_what_they_are():
     )
     assert [str(window.loss) for window in windows] == [str(value) for value in values]
     assert [str(window.metrics["a"]) for window in windows] == [str(value) for value in values]
-
-
-MILLION = """
-import pathlib, re, sys
-from distkeras_grid.history import History
-from distkeras_grid.records import EpochEnded, WindowRecord
-history = History()
-for number in range(10**6):
-    history.add(WindowRecord(
-        number % 200, 1000 + number % 200, 1 + number // 10**5, number % 5000, 16, 512,
-        0.5 + number / 1e7, {"accuracy": 0.25, "auc": 0.5}, 1.7e9 + number, 0.25, number % 7,
-        3_350_440, 3_350_440, 1.7e9 + number, number + 1))
-    if number % 10**5 == 10**5 - 1:
-        history.add_epoch(EpochEnded(1 + number // 10**5, number + 1, 512 * (number + 1), 1.7e9))
-with open(sys.argv[1], "w") as file:
-    file.writelines(history.lines())
-assert history.samples == 512 * 10**6 and history.records[-1].worker == (10**6 - 1) % 200
-# Not ru_maxrss, which begins with that of the process that started this one.
-status = pathlib.Path("/proc/self/status").read_text()
-print(int(re.search(r"VmHWM:\\s+([0-9]+)", status)[1]) // 1024)
-"""
-
-
-@pytest.mark.full
-def test_a_million_windows_of_a_driver_and_their_file_take_less_than_200_mb(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", MILLION, str(tmp_path / "history.jsonl")],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert int(done.stdout) < 200
-    with (tmp_path / "history.jsonl").open() as file:
-        assert sum(1 for _ in file) == 10**6 + 10 + 1

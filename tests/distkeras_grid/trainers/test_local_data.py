@@ -132,27 +132,6 @@ def test_a_grid_of_desktops_in_one_call(spark, tiles):
     assert History.from_lines(history.lines()).local_sets == history.local_sets
 
 
-@pytest.mark.spark
-@pytest.mark.tensorflow
-@pytest.mark.full
-def test_the_command_trains_on_local_sets(tiles, tmp_path):
-    from distkeras_grid.cli.train import main
-
-    net().save(tmp_path / "net.keras")
-    code = main(
-        [
-            *("--data", tiles, "--model", str(tmp_path / "net.keras"), "--features", "image"),
-            *("--local-sets", "iterations=2,local_train=30,local_test=12", "--mirror", tiles),
-            *("--validation-split", "validation", "--workers", "2", "--batch-size", "10"),
-            *("--output", str(tmp_path / "run"), "--seed", "4", "--set", "progress=False"),
-        ]
-    )
-    assert code == 0
-    history = History.from_lines((tmp_path / "run" / "history.jsonl").read_text().splitlines())
-    assert len(history.local_sets) == 4
-    assert len(history.history["val_accuracy"]) == 2
-
-
 def validation(spark, path):
     return spark.read.parquet(path).where("split = 'validation'")
 

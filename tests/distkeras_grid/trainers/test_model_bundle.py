@@ -67,22 +67,6 @@ def test_objects_and_schedules_travel_and_stay_the_users():
     assert not optimizer.built
 
 
-def test_an_optimizer_around_another_travels():
-    import keras
-
-    outer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.25), initial_scale=64.0)
-    for model in travelled(build(), worker_optimizer=outer, loss="mse"):
-        assert model.optimizer.get_config() == outer.get_config()
-        assert float(model.optimizer.inner_optimizer.learning_rate) == 0.25
-
-
-def test_what_is_not_given_is_the_models_own():
-    driver, worker = travelled(build(optimizer="adam", loss="mse"), metrics=["mae"])
-    for model in (driver, worker):
-        assert type(model.optimizer).__name__ == "Adam"
-        assert model.loss == "mse"
-
-
 def test_the_state_of_the_models_own_optimizer_travels_and_a_given_one_begins():
     net = build(optimizer="adam", loss="mse")
     net.fit(np.ones((8, 4)), np.ones((8, 3)), batch_size=2, verbose=0)

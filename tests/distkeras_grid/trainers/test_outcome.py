@@ -80,11 +80,10 @@ def test_several_workers_leave_the_mean_of_their_averages_and_the_counters_of_th
     assert [int(v.numpy()) for v in trained.variables if v.name == "calls"] == [ROWS / 2 / 16]
 
 
-@pytest.mark.parametrize("jit", [True, False])
-def test_one_worker_gives_the_bits_of_fit_under_the_same_compilation(jit):
+def test_one_worker_gives_the_bits_of_fit_that_xla_compiles():
     model = build()
-    model.jit_compile = jit
-    assert_same(simulated(model, num_epoch=2, jit=jit), fitted(model, epochs=2))
+    model.jit_compile = True
+    assert_same(simulated(model, num_epoch=2, jit=True), fitted(model, epochs=2))
 
 
 @pytest.mark.parametrize("kind", [AveragingTrainer, DOWNPOUR])

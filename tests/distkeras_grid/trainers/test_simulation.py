@@ -59,43 +59,6 @@ def test_S1_one_worker_is_fit(arrays, optimizer):
     assert sum(record.steps for record in found.history.records) == 3 * 15
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("name", "window"), [("DOWNPOUR", 1), ("AveragingTrainer", "once")])
-def test_D1_L2_one_worker_is_fit_whatever_is_exchanged(arrays, name, window):
-    """Also where weights are averaged once, at the end (Zinkevich): there is nobody else."""
-    expected = build()
-    expected.fit(*arrays, batch_size=8, epochs=2, shuffle=False, verbose=0)
-    found = simulated(
-        name, arrays, 1, num_epoch=2, communication_window=window, call={"shuffle": False}
-    )
-    np.testing.assert_allclose(weights(found.model), weights(expected), rtol=0, atol=2e-6)
-    steps = [1] * 30 if window == 1 else [30]
-    assert [record.steps for record in found.history.records] == steps
-
-
-def test_A2_adag_with_one_worker_equals_lookahead(arrays):
-    """Lookahead(k, 1/k): after k inner steps the slow weights move by 1/k of the way."""
-    x, y = arrays
-    inner = build("adam")
-    window = 5
-    slow = inner.get_weights()
-    for start in range(0, ROWS, 8 * window):
-        for batch in range(start, start + 8 * window, 8):
-            inner.train_on_batch(x[batch : batch + 8], y[batch : batch + 8])
-        slow = [s + (f - s) / window for s, f in zip(slow, inner.get_weights(), strict=True)]
-        inner.set_weights(slow)
-    found = simulated(
-        "ADAG",
-        arrays,
-        1,
-        model=build("adam"),
-        communication_window=window,
-        call={"shuffle": False},
-    )
-    expected = np.concatenate([w.ravel() for w in slow])
-    np.testing.assert_allclose(weights(found.model), expected, rtol=0, atol=2e-6)
-
-
 # At any time, in rounds of weights, and in rounds of steps. tests/invariants has the rules of all.
 KINDS = ("DOWNPOUR", "AveragingTrainer", "SynchronousSGD")
 
@@ -120,19 +83,6 @@ def test_every_trainer_folds_every_sample_and_learns(arrays, name, arguments):
     assert found.history.samples == 9 * ROWS
     assert {record.worker for record in found.history.records} == {0, 1}
     assert found.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
-
-
-def test_Q1_workers_that_average_each_step_are_one_with_all_their_batches(arrays):
-    """The rows in turns, so that the batches together are those of ``fit`` with 24 rows."""
-    found = simulated(
-        "AveragingTrainer", arrays, num_epoch=2, communication_window=1, call={"shuffle": False}
-    )
-    order = np.arange(ROWS).reshape(3, 5, 8).swapaxes(0, 1).ravel()
-    expected = build()
-    expected.fit(
-        *(array[order] for array in arrays), batch_size=24, epochs=2, shuffle=False, verbose=0
-    )
-    np.testing.assert_allclose(weights(found.model), weights(expected), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", [full("sgd"), "adam"])

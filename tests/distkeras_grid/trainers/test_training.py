@@ -42,26 +42,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
 
 @pytest.mark.full
-def test_S1_single_trainer_equals_fit_bit_for_bit(ordered, arrays):
-    expected = build("adam")
-    expected.fit(*arrays, batch_size=8, epochs=8, shuffle=False, verbose=0)
-    model = build("adam")
-    before = weights(model)
-    trainer = trained(
-        "SingleTrainer",
-        model,
-        ordered,
-        batch_size=8,
-        num_epoch=8,
-        jit=False,
-        train={"shuffle": False},
-    )
-    assert sum(record.steps for record in trainer.history.records) == 200
-    np.testing.assert_array_equal(weights(trainer.model), weights(expected))
-    np.testing.assert_array_equal(weights(model), before, "the user's own model is changed")
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [name for name in TRAINERS if name not in ("SingleTrainer", "EnsembleTrainer")]
 )
