@@ -44,14 +44,18 @@ class Windows(Sequence[WindowRecord]):
 
     def __init__(self, records: Iterable[WindowRecord] = ()) -> None:
         self.samples = 0
-        self._columns: dict[str, array[Any]] = {}
+        self._columns: dict[str, array[Any]] = {
+            field.name: array(SHORT if field.type is int else FLOAT)
+            for field in msgspec.structs.fields(WindowRecord)
+            if field.name != "metrics"
+        }
         # Kinds of windows, each once; and of each window its kind, and where its values begin.
         self._kinds: list[_Kind] = []
         self._numbers: dict[_Kind, int] = {}
         self._kind_of, self._places = array(SHORT), array(LONG)
         self._values: array[float] = array(FLOAT)
-        self.clear()
-        self.extend(records)
+        for record in records:
+            self.append(record)
 
     def __len__(self) -> int:
         return len(self._kind_of)
@@ -99,23 +103,6 @@ class Windows(Sequence[WindowRecord]):
         self._places.append(len(self._values))
         self._values.extend(record.metrics.values())
         self.samples += record.samples
-
-    def extend(self, records: Iterable[WindowRecord]) -> None:
-        """Add windows."""
-        for record in records:
-            self.append(record)
-
-    def clear(self) -> None:
-        """Drop all windows."""
-        self.samples = 0
-        self._columns = {
-            field.name: array(SHORT if field.type is int else FLOAT)
-            for field in msgspec.structs.fields(WindowRecord)
-            if field.name != "metrics"
-        }
-        self._kinds.clear()
-        self._numbers.clear()
-        self._kind_of, self._places, self._values = array(SHORT), array(LONG), array(FLOAT)
 
     def column(self, name: str) -> Sequence[Any]:
         """Return one field of all windows, which grows with them; not ``metrics``. NaN for None."""
