@@ -140,11 +140,6 @@ class Rule(ABC):
         """Momentum of the look-ahead, where workers take one."""
         return 0.0
 
-    def vectors_for(self, workers: int) -> int:
-        """Return how many vectors the server keeps for a run beside the first center."""
-        centers = workers - 1 if self.traits.own_center else 0
-        return centers + self.traits.shared_vectors + workers * self.traits.seat_vectors
-
     def on_join(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
         """Record that a seat receives the center: at its start, or if a reply was lost.
 

@@ -93,10 +93,6 @@ class MeanGradientRule(SynchronousRule):
         local_steps=LocalSteps.NONE, sends=CommitKind.SUMMANDS, reply=ReplyKind.STEP
     )
 
-    def vectors_for(self, workers: int) -> int:  # noqa: ARG002
-        """Return the steps that are kept, and weights and state of Adam, old and new."""
-        return 16 + 2 * 3
-
     def aggregate(
         self,
         center: Vector,  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""What compressed exchanges need, and what they save."""
+"""What compressed exchanges need."""
 
 from __future__ import annotations
 
@@ -40,14 +40,3 @@ def check_momentum(
             "momentum=0, which works with every trainer that sends changes."
         )
     check_plain_sgd(optimizer, "DeepGradientCompression, which brings the momentum itself,")
-
-
-def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
-    """Return how many vectors the server keeps beside the center, for rule and compression."""
-    tells_changes = gradient_compression(compression) is not None and rule.traits.reply_has_vector
-    return rule.vectors_for(workers) + (workers if tells_changes else 0)
-
-
-def worker_vectors(compression: Compression | None) -> int:
-    """Return how many vectors a worker keeps for it: residual, velocity and scratch space."""
-    return 0 if gradient_compression(compression) is None else 4

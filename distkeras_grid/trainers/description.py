@@ -45,8 +45,6 @@ def describe_run(
     }
 
 
-
-
 def headline_of(spec: RunSpec, rule: Rule, window: CommunicationWindow) -> str:
     """Return the line to show before a run, so that no default is a surprise."""
     workers = f"{spec.workers} workers" if spec.workers > 1 else "1 worker"

@@ -2,7 +2,7 @@
 
 They are: columns, the model and whether the features fit it, executors, slots, then rows, labels,
 weights and splits in one job over the data, and the same for the validation data. Executors are
-waited for only when a check needs them, so what can be known before is refused before. A note says
+waited for before the first check that may need them. A note says
 if the run's key crosses a network unencrypted. Before the checks have passed, no worker runs, and
 nothing is written but rows that have no fixed order. Of the trainer's parameters and what the
 checks find the run's specification is built.
@@ -13,11 +13,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import shared_section, weight_layout, worker_state_limit
@@ -26,12 +24,11 @@ from distkeras_grid.engine.local_optimizers import (
     check_unscaled,
 )
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.parameter_server.shards import cut
-from distkeras_grid.rules import Rule, SynchronousRule, compression_of, spec_of
+from distkeras_grid.rules import Rule, SynchronousRule, spec_of
 from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import place_server
 from distkeras_grid.spark.columns import Columns, resolve_columns
@@ -45,11 +42,9 @@ from distkeras_grid.spark.doctor import (
     raise_or_collect,
 )
 from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
-from distkeras_grid.spark.memory import ModelSize, check_containers
 from distkeras_grid.spark.row_partitioner import DataSummary, largest_seat
 from distkeras_grid.spark.session import (
     active_session,
-    executor_slots,
     local_cores,
     stable_slot_count,
 )
@@ -59,8 +54,6 @@ from distkeras_grid.trainers.class_weights import count_classes, settle_class_we
 from distkeras_grid.trainers.compression_checks import (
     check_compressible,
     check_momentum,
-    server_vectors,
-    worker_vectors,
 )
 from distkeras_grid.trainers.data_checks import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.defaults import optimizer_kind
@@ -124,15 +117,13 @@ def check(
     check_backend()
     spark = active_session()
     check_one_output(data.class_weight, outputs_of(config.keras_model))
-    if _reads_files(data):
-        await_executors()
+    await_executors()
     frame, local, columns, held_out = _resolve(spark, config, data)
     compiled = compiled_copy(config, [each.shape for each in columns.features])
     check_method(config, compiled.model)
     check_fit(compiled.model, columns.features)
     columns = fitted(columns, compiled.model)
     prepare_metrics(compiled.model, columns)
-    await_executors()
     place = _check_executors(spark, config)
     workers, warnings = _settle_workers(spark, config)
     stored, plan = None, None
@@ -153,8 +144,6 @@ def check(
         threads=_task_cores(spark),
     )
     validation = _collect_validation(held_out, compiled.model, summary)
-    size = _model_size(spec, columns, compiled.model)
-    warnings += _check_memory(spark, spec, config, size, validation)
     headline = headline_of(spec, build_from(spec.rule), window)
     notes = [headline, *choices(window, spec), *warnings]
     if plan is not None:
@@ -235,12 +224,6 @@ def _resolve(
     return frame, None, columns, _validation_columns(spark, columns, config, data)
 
 
-def _reads_files(data: TrainingData) -> bool:
-    """Whether Spark's executors read files to find out about columns."""
-    sources = (data.data, data.validation_data)
-    return any(isinstance(each, str | LocalSets) or hasattr(each, "__fspath__") for each in sources)
-
-
 def _count_classes(frame: DataFrame, columns: Columns, plan: LocalPlan | None) -> dict[int, int]:
     """Return how many rows each class has; local sets have as many of each."""
     return count_classes(frame, columns.labelled[0]) if plan is None else count_drawn(plan)
@@ -291,35 +274,6 @@ def _task_cores(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
 
 
-def _check_memory(
-    spark: SparkSession,
-    spec: RunSpec,
-    config: TrainerConfig,
-    size: ModelSize,
-    validation: ArraySource | None,
-) -> list[str]:
-    setting = spark.sparkContext.getConf().get
-    slots = executor_slots(setting)
-    stages, devices = config.stages, config.devices
-    if not (stages and devices):
-        # As many as the cluster has slots for.
-        count = stable_slot_count(spark, None)
-        stages, devices = stages or count, devices or count
-    return raise_or_collect(
-        check_containers(
-            setting,
-            str(spark.sparkContext.master),
-            replace(size, stages=stages),
-            slots=slots,
-            workers=spec.workers,
-            tasks=spec.workers * devices,
-            validation_bytes=0
-            if validation is None
-            else sum(array.nbytes for array in validation.features),
-        )
-    )
-
-
 def _validation_columns(
     spark: SparkSession, columns: Columns, config: TrainerConfig, data: TrainingData
 ) -> tuple[DataFrame, Columns] | None:
@@ -346,21 +300,3 @@ def _collect_validation(
         frame, columns = held_out[0], fitted(held_out[1], model)
         inspect_validation(frame, columns, model, training)
         return collect(frame, columns)
-
-
-def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSize:
-    """Return the size of model and batches; an optimizer that is not built counts as Adam."""
-    weights, exchange = int(model.count_params()), spec.exchange
-    compression = compression_of(exchange.compression)
-    size = ModelSize(
-        weights=weights,
-        block_bytes=(spec.window or BLOCK_STEPS) * spec.batch_size * columns.row_bytes,
-        server_vectors=server_vectors(compression, build_from(spec.rule), spec.workers),
-        worker_vectors=worker_vectors(compression),
-        servers=exchange.servers,
-    )
-    optimizer = model.optimizer
-    if optimizer.built:
-        slots = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
-        size = replace(size, optimizer_slots=round(slots / max(weights, 1)))
-    return size

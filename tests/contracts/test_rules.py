@@ -161,14 +161,6 @@ def test_parameters_out_of_range_are_refused(name, parameters):
         build_rule(name, parameters)
 
 
-@pytest.mark.parametrize(
-    ("name", "vectors"),
-    [("downpour", 0), ("adagrad", 1), ("distance", 4), ("energy_matching", 8), ("member", 3)],
-)
-def test_the_vectors_that_the_server_keeps_are_told(name, vectors):
-    assert build_rule(name, PARAMETERS.get(name, {})).vectors_for(4) == vectors
-
-
 def sparse_vector(seed):
     """A commit of few numbers, as deep gradient compression leaves it; statistics are whole."""
     random, vector = np.random.default_rng(seed), np.zeros(300, np.float32)

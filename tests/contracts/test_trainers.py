@@ -222,7 +222,7 @@ def test_a_rate_without_an_optimizer_that_takes_it_is_refused_at_once(model):
         *({"num_workers": 0}, {"num_epoch": -1}, {"learning_rate": 0.0}, {"jit": "yes"}),
         *({"start_timeout": 0}, {"start_timeout": float("nan")}, {"round_timeout": "1"}),
         *({"communication_window": value} for value in (0, -1, 2.5, True, "day")),
-        *({"gpu_sharing": 1}),
+        {"gpu_sharing": 1},
         *({"master_port": -1}, {"master_port": 65536}, {"master_port": 1.5}),
     ],
 )

@@ -48,29 +48,3 @@ def test_all_tasks_are_counted_and_one_worker_trains():
     assert build(PlacedLayers).stages == 0
     # These give each task the whole model.
     assert build(Towers).stages == build(ConvolutionSplit).stages == 1
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("arguments", [{"num_workers": 4}, {}])
-def test_the_memory_of_four_stages_is_that_of_four_tasks(spark, monkeypatch, arguments):
-    """Also if the cluster has four slots, and the trainer takes them all."""
-    from distkeras_grid.spark.doctor import CheckLevel, CheckResult
-    from distkeras_grid.trainers import preflight
-
-    asked = []
-
-    def answer(setting, master, model, **known):
-        asked.append((model.stages, known["workers"], known["tasks"]))
-        return [CheckResult("memory", CheckLevel.BAD, "enough of this")]
-
-    monkeypatch.setattr(preflight, "check_containers", answer)
-    rows = spark.createDataFrame(
-        [([0.0] * 4, [0.0] * 3)], "features array<float>, label array<float>"
-    )
-    trainer = build(PlacedLayers, progress=False, **arguments)
-    monkeypatch.setattr(preflight, "stable_slot_count", lambda *_: 4)
-    # The session of tests has fewer slots.
-    monkeypatch.setattr(trainer, "check_request", lambda *_: None)
-    with pytest.raises(ConfigurationError, match="enough of this"):
-        trainer.train(rows)
-    assert asked == [(4, 1, 4)]

@@ -18,8 +18,6 @@ from distkeras_grid.rules import (
 from distkeras_grid.trainers.compression_checks import (
     check_compressible,
     check_momentum,
-    server_vectors,
-    worker_vectors,
 )
 from distkeras_grid.trainers.defaults import CommunicationWindow
 
@@ -64,11 +62,3 @@ def test_momentum_is_corrected_where_commits_are_single_gradients(rule, window):
 def test_momentum_is_not_corrected_elsewhere(rule, window):
     with pytest.raises(ConfigurationError, match=f"{rule.name}.*momentum=0"):
         check_momentum(CORRECTED, rule, CommunicationWindow(window), None)
-
-
-def test_the_server_keeps_what_each_seat_knows_where_replies_tell_changes():
-    assert server_vectors(DGC, DownpourRule(), 8) == 8
-    assert server_vectors("bfloat16", DownpourRule(), 8) == 0
-    rounds = MeanGradientRule()
-    assert server_vectors(DGC, rounds, 8) == rounds.vectors_for(8)
-    assert (worker_vectors(DGC), worker_vectors("bfloat16")) == (4, 0)

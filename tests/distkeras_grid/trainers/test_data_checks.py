@@ -60,21 +60,6 @@ def test_weights_of_all_kinds_of_numbers(frame, value):
     assert inspected(frame.selectExpr("*", f"{value} as w"), "w") == plain
 
 
-def test_weights_are_counted_in_the_job_that_counts_the_rows(frame, spark):
-    tracker, weighted = spark.sparkContext.statusTracker(), frame.selectExpr("*", "1.0 as w")
-
-    def jobs(weight):
-        group = f"jobs with {weight}"
-        spark.sparkContext.setJobGroup(group, group)
-        try:
-            inspected(weighted, weight)
-        finally:
-            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-        return len(tracker.getJobIdsForGroup(group))
-
-    assert jobs("w") == jobs(None) > 0
-
-
 def test_weights_of_data_without_rows(frame):
     with pytest.raises(EmptyDataError, match="no rows"):
         inspected(frame.where("label > 5").selectExpr("*", "1.0 as w"), "w")

@@ -35,17 +35,20 @@ def dies(deaths, checkpointer, *, lost=True, samples=0, to=SILENT, error=None):
     return survived, getattr(error, "__notes__", [])
 
 
-def test_a_run_without_checkpoints_ends_and_the_error_says_what_would_have_helped():
-    assert dies(ServerDeaths(), None) == (False, [NO_CHECKPOINTS])
-
-
-def test_an_error_while_the_server_is_well_ends_the_run():
-    assert dies(ServerDeaths(), Checkpoints(), lost=False) == (False, [])
-
-
-def test_an_interrupt_while_a_run_ends_whose_server_has_died_is_not_forgotten():
-    """It comes in place of the server's error, while the tasks are cancelled."""
-    assert dies(ServerDeaths(), Checkpoints(), error=KeyboardInterrupt()) == (False, [])
+@pytest.mark.parametrize(
+    ("checkpointer", "more", "notes"),
+    [
+        (None, {}, [NO_CHECKPOINTS]),
+        # The server is well.
+        (Checkpoints(), {"lost": False}, []),
+        # An interrupt comes in place of the server's error, while the tasks are cancelled.
+        (Checkpoints(), {"error": KeyboardInterrupt()}, []),
+    ],
+)
+def test_other_runs_end_and_without_checkpoints_the_error_says_what_would_help(
+    checkpointer, more, notes
+):
+    assert dies(ServerDeaths(), checkpointer, **more) == (False, notes)
 
 
 def test_who_has_lost_the_checkpoints_to_another_driver_does_not_take_them_back():
