@@ -168,4 +168,4 @@ def test_what_a_run_asks_of_the_network_is_that_of_its_workers(frame):
     single = prepared("SingleTrainer", frame)
     assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
     two = prepared("ADAG", frame, num_workers=2)
-    assert f"({megabytes:.3g} MB each way)" in two.notes[1]
+    assert f"({megabytes:.3g} MB each way)" in two.notes[0]
