@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -123,7 +124,7 @@ def _devices(data: bytes) -> object:
     ours, theirs = memory_pair()
     with ArrayChannel(theirs) as channel:
         if data:
-            ours.send([memoryview(data)], 1.0)
+            ours.send([memoryview(data)], time.monotonic() + 1.0)
         ours.finish_sending()
         return channel.receive(1.0)
 

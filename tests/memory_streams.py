@@ -6,7 +6,7 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 
-from distkeras_grid.parameter_server.messages import TransportName
+from distkeras_grid.parameter_server.streams import TransportName, seconds_left
 
 #: Bytes in one direction of a pair that wait for their reader.
 _PIPE_BUFFER = 1 << 16
@@ -36,9 +36,12 @@ class MemoryStream:
         """Raise: this stream passes no files."""
         raise OSError(errno.ENOTSUP, "a stream in memory passes no files")
 
-    def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; see `SocketStream`."""
-        return self._outgoing.put(next(part for part in parts if len(part)), seconds)
+    def send(self, parts: Sequence[memoryview], deadline: float) -> None:
+        """Send all bytes of the parts; see `SocketStream`."""
+        for part in parts:
+            left = part
+            while left:
+                left = left[self._outgoing.put(left, seconds_left(deadline)) :]
 
     def receive_into(self, target: memoryview, seconds: float | None) -> int:
         """Receive at least a byte; see `SocketStream`."""
@@ -67,9 +70,9 @@ def memory_pair() -> tuple[MemoryStream, MemoryStream]:
 
     Examples
     --------
+    >>> import time
     >>> ours, theirs = memory_pair()
-    >>> ours.send([memoryview(b"abc")], 1.0)
-    3
+    >>> ours.send([memoryview(b"abc")], time.monotonic() + 1.0)
     >>> target = bytearray(3)
     >>> theirs.receive_into(memoryview(target), 1.0), bytes(target)
     (3, b'abc')

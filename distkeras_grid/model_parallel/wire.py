@@ -38,7 +38,7 @@ from distkeras_grid.parameter_server.channel import SLOWEST_LINE
 from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES, FrameCipher, Part
 from distkeras_grid.parameter_server.messages import Endpoint, WorkerHello
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
-from distkeras_grid.parameter_server.streams import SocketStream, seconds_left, send_all
+from distkeras_grid.parameter_server.streams import SocketStream, seconds_left
 from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS, STALL_SECONDS
 from distkeras_grid.parameter_server.transports import (
     Listener,
@@ -188,7 +188,7 @@ class ArrayChannel:
 
     def _send(self, parts: Sequence[memoryview], deadline: float) -> None:
         self._sent += sum(map(len, parts))
-        send_all(self._stream, parts, deadline)
+        self._stream.send(parts, deadline)
 
     def _fill(self, part: memoryview, deadline: float, clear: Part = b"") -> None:
         """Receive a part; decrypt it, and refuse it if its seal does not fit."""
@@ -264,7 +264,7 @@ def _accept(stream: SocketStream, run: str, key: bytes) -> tuple[int, ArrayChann
     number, digits = _HELLO.unpack(_read(stream, _HELLO.size, deadline))
     hello, nonce = WorkerHello(run, number, 0, 0, _text(digits)), new_nonce()
     answer = (nonce + prove(key, Endpoint.SERVER, hello, nonce)).encode("ascii")
-    send_all(stream, [memoryview(answer)], deadline)
+    stream.send([memoryview(answer)], deadline)
     proof = _text(_read(stream, _PROOF_DIGITS, deadline))
     verify(key, Endpoint.CLIENT, hello, nonce, proof)
     return number, _protected(stream, Endpoint.SERVER, key, hello, nonce)
@@ -274,12 +274,12 @@ def _join(stream: SocketStream, run: str, key: bytes, number: int, seconds: floa
     deadline = time.monotonic() + seconds
     hello = WorkerHello(run, number, 0, 0, new_nonce())
     first = _HELLO.pack(number, hello.nonce.encode("ascii"))
-    send_all(stream, [memoryview(first)], deadline)
+    stream.send([memoryview(first)], deadline)
     answer = _text(_read(stream, 64 + _PROOF_DIGITS, deadline))
     nonce, proof = answer[:64], answer[64:]
     verify(key, Endpoint.SERVER, hello, nonce, proof)
     own = prove(key, Endpoint.CLIENT, hello, nonce).encode("ascii")
-    send_all(stream, [memoryview(own)], deadline)
+    stream.send([memoryview(own)], deadline)
     return _protected(stream, Endpoint.CLIENT, key, hello, nonce)
 
 

@@ -2,6 +2,7 @@
 
 Read in this order: `messages`, `frames`, `connection` (the protocol, without a socket), `auth`,
 `center` (the arithmetic), `membership`, `ledger`, `gradient_log`, `center_snapshots` and
-`server_core` (what the server decides), `coordinator` (one lock around the core), `transports`,
-`service` (the process), `process` (the driver's side, which starts it), `client`.
+`server_core` (what the server decides), `transports`,
+`service` (the process: threads, and a lock around the core), `process` (the driver's side, which
+starts it), `client`.
 """

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,14 @@ class Center:
         self._own = [
             [np.zeros_like(ruled) for _ in range(rule.traits.seat_vectors)] for _ in range(seats)
         ]
+        # What the rule is handed of a seat.
+        self._memories = [[*self._shared, *vectors] for vectors in self._own]
         self._small = [self._is_small(vector)] * len(self._centers)
 
     def on_join(self, seat: int, out: Vector) -> None:
         """Give the center to a seat that starts."""
         vector = self.of(seat)
-        self._rule.on_join(vector[self._ruled], self._memory(seat))
+        self._rule.on_join(vector[self._ruled], self._memories[seat])
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
@@ -70,18 +73,19 @@ class Center:
         rule, seat = self._rule, commit.seat
         if not isinstance(rule, AsynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds rounds. Received: a commit.")
-        center, memory = self.of(seat), self._memory(seat)
+        own = seat if rule.traits.own_center else 0
+        center, memory = self._centers[own], self._memories[seat]
         before = self._begin(seat, [size or size_of(payload)])
         small = True
         with np.errstate(over="ignore", invalid="ignore"):
             ruled, sent = center[self._ruled], payload[self._ruled]
             for place in chunks(ruled.size):
                 part = ruled[place]
-                rule.fold(part, sent[place], commit, [each[place] for each in memory])
+                rule.fold(part, sent[place], commit, list(map(itemgetter(place), memory)))
                 small = small and is_small(part)
-            workers = 1 if rule.traits.own_center else self._seats
             for span in self._averaged:
                 averaged, sent = center[span], payload[span]
+                workers = 1 if rule.traits.own_center else self._seats
                 for place in chunks(averaged.size):
                     fold_statistics(averaged[place], sent[place], workers)
                     small = small and is_small(averaged[place])
@@ -116,7 +120,7 @@ class Center:
         """Turn a commit that has been folded, or is too late to be, into its reply."""
         vector = self.of(seat)
         self._rule.repeat(vector[self._ruled], payload[self._ruled])
-        self._rule.on_join(vector[self._ruled], self._memory(seat))
+        self._rule.on_join(vector[self._ruled], self._memories[seat])
         for span in self._averaged:
             np.copyto(payload[span], vector[span])
 
@@ -178,10 +182,7 @@ class Center:
 
     def _changed(self, seat: int) -> list[Vector]:
         center = self.of(seat)
-        return [center[span] for span in self._changing] + self._memory(seat)
+        return [center[span] for span in self._changing] + self._memories[seat]
 
     def _is_small(self, vector: Vector) -> bool:
         return all(size_of(vector[span]) is Magnitude.SMALL for span in self._changing)
-
-    def _memory(self, seat: int) -> list[Vector]:
-        return [*self._shared, *self._own[seat]]

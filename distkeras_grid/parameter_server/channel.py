@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Self, cast
 
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Message, PayloadKind, TransportName
-from distkeras_grid.parameter_server.streams import SocketStream, seconds_left, send_all
+from distkeras_grid.parameter_server.messages import Message, PayloadKind
+from distkeras_grid.parameter_server.streams import SocketStream, TransportName, seconds_left
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 from distkeras_grid.weights import Vector
 
@@ -46,38 +46,27 @@ class Channel:
         message: Message,
         vector: Vector | None = None,
         state: NDArray[np.uint8] | None = None,
+        file: int | None = None,
     ) -> None:
-        """Send a message and its section.
+        """Send a message and its section: a vector, a state, or a file, which stays open here.
 
         `message`: must be legal now.
         """
-        kind, connection = type(message), self.connection
-        payload, content = memoryview(b""), PayloadKind.NOTHING
+        connection = self.connection
+        content, size, payload = PayloadKind.NOTHING, 0, memoryview(b"")
         if state is not None:
-            payload, content = state.data, PayloadKind.STATE
-        elif vector is not None and connection.lends_for(kind):
-            head = connection.send(message, vector.nbytes, PayloadKind.LENT)
-            connection.lay(vector)
-            self._send_bytes(head, payload)
-            return
+            content, size, payload = PayloadKind.STATE, state.nbytes, state.data
         elif vector is not None:
-            payload, content = connection.packed(kind, vector), PayloadKind.VECTOR
-        self._send_bytes(connection.send(message, len(payload), content), payload)
-
-    def send_file(self, message: Message, file: int) -> None:
-        """Send a message and the descriptor of a file, which stays open here.
-
-        `message`: must be legal now.
-        """
-        self._send_bytes(self.connection.send(message, 1, PayloadKind.FILE), memoryview(b""))
-        self.stream.send_file(file, STALL_SECONDS)
-
-    def _send_bytes(self, head: bytes, payload: memoryview) -> None:
+            content, size, payload = connection.pack(type(message), vector)
+        elif file is not None:
+            content, size = PayloadKind.FILE, 1
+        waiting = [memoryview(connection.send(message, size, content))]
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
-        waiting = [memoryview(head)]
-        for piece in self.connection.sealed(payload):
-            send_all(self.stream, [*waiting, piece], deadline)
+        for piece in connection.sealed(payload):
+            self.stream.send([*waiting, piece], deadline)
             waiting = []
+        if file is not None:
+            self.stream.send_file(file, STALL_SECONDS)
 
     def receive(self, seconds: float | None) -> Message | None:
         """Receive a message, and its section into ``connection.vector`` or ``received_state``.

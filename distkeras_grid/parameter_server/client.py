@@ -2,8 +2,7 @@
 
 If a connection breaks, in any state, it is opened again and the request is repeated. This is
 safe for each request: the server counts a commit once, and keeps an answer until the next request.
-An answer names its request, so that an answer that arrives twice is not taken for the next one. A
-connection with an answer to another request is treated like a broken one.
+Bytes that were altered end the attempt.
 """
 
 from __future__ import annotations
@@ -17,21 +16,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 
 from distkeras_grid.errors import (
-    ConfigurationError,
-    LocalProtocolError,
     ParameterServerError,
-    ProtocolError,
     RefusedError,
     RemoteProtocolError,
     ServerUnreachableError,
 )
 from distkeras_grid.field_types import LONGEST_NAME, LONGEST_PLACE
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.client_session import (
-    ClientSession,
-    broken_if_garbled,
-    check_request,
-)
+from distkeras_grid.parameter_server.client_session import ClientSession
 from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
@@ -54,7 +46,6 @@ from distkeras_grid.parameter_server.messages import (
     ShareMemoryReply,
     Start,
     Step,
-    TransportName,
     WindowCommit,
     WorkerEnd,
     WorkerError,
@@ -65,6 +56,7 @@ from distkeras_grid.parameter_server.retry_budget import RetryBudget
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
 from distkeras_grid.parameter_server.spill import scratch
+from distkeras_grid.parameter_server.streams import TransportName
 from distkeras_grid.parameter_server.timeouts import RECONNECT_SECONDS, Activity
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector, empty_vector
@@ -72,7 +64,6 @@ from distkeras_grid.weights import Vector, empty_vector
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
 
 
@@ -194,8 +185,7 @@ class WorkerClient:
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            beat = Heartbeat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE])
-            self._again(lambda: self._session.ask(beat, Done))
+            self._ask(Heartbeat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE]), Done)
         finally:
             self._turn.release()
         return True
@@ -217,11 +207,7 @@ class WorkerClient:
         self._rows, self._digest, self._window_seconds = rows, digest, window_seconds
         with self._turn:
             self._running = False
-            answer = self._again(
-                lambda: self._session.ask(
-                    Ready(rows, window_seconds, digest, self.transport), Start
-                )
-            )
+            answer = self._ask(Ready(rows, window_seconds, digest), Start)
             self._running = True
         return answer
 
@@ -234,25 +220,11 @@ class WorkerClient:
         `payload`: the vector that the rule proposes, shape ``(size,)``, ``float32``, contiguous.
         `reply`: receives the reply; same shape and type. An empty reply leaves it unchanged.
         """
-        for vector in (payload, reply):
-            if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
-                not vector.flags.c_contiguous
-            ):
-                raise ConfigurationError(
-                    f"Vectors here are contiguous float32 of shape {self.vector.shape}. "
-                    f"Received: {vector.dtype} of shape {vector.shape}."
-                )
-
-        def ask() -> CommitReply:
-            connection = self._session.channel.connection
-            connection.vector = reply
-            answer = self._session.ask(commit, CommitReply, payload)
-            check_request(answer, answer.sequence, commit.sequence)
-            if self._compression is not None and connection.payload_size:
+        with self._turn:
+            answer = self._ask(commit, CommitReply, payload, out=reply)
+            if self._compression is not None and self._session.channel.connection.payload_size:
                 self._decoder.decode(reply)
-            return answer
-
-        return self._again(ask)
+        return answer
 
     def fetch_step(self, version: int, out: Vector) -> Step:
         """Fetch the step that follows a version of the weights.
@@ -260,22 +232,13 @@ class WorkerClient:
         `out`: receives the mean gradient and, after it, the statistics; shape ``(size,)``,
         ``float32``.
         """
-
-        def ask() -> Step:
-            self._session.channel.connection.vector = out
-            answer = self._session.ask(FetchStep(version), Step)
-            return check_request(answer, answer.version, version)
-
-        return self._again(ask)
+        return self._ask(FetchStep(version), Step, out=out)
 
     def fetch_state(self) -> NDArray[np.uint8]:
         """Fetch the optimizer's state that this worker was promised at its start."""
-
-        def ask() -> NDArray[np.uint8]:
-            self._session.ask(FetchState(), OptimizerState)
+        with self._turn:
+            self._ask(FetchState(), OptimizerState)
             return self._session.state
-
-        return self._again(ask)
 
     def put_optimizer_state(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:
         """Send the weights and the optimizer's state of a version.
@@ -284,35 +247,30 @@ class WorkerClient:
         `state`: shape ``(state_size,)``, ``uint8``; empty if the optimizer has none.
         """
         both = np.concatenate([weights.view(np.uint8), state])
-        self._again(lambda: self._session.ask(PutOptimizerState(version), Done, state=both))
+        self._ask(PutOptimizerState(version), Done, state=both)
 
     def put_worker_state(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
         """Send the state that this worker needs besides the center to go on.
 
         `state`: the packed state, shape ``(bytes,)``, ``uint8``, of at most `worker_state_limit`.
         """
-        return self._again(
-            lambda: self._session.ask(PutWorkerState(sequence, version), GoOn, state=state)
-        )
+        return self._ask(PutWorkerState(sequence, version), GoOn, state=state)
 
     def get_worker_state(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
         """Fetch the last state that an earlier attempt kept."""
-
-        def ask() -> tuple[WorkerStateReply, NDArray[np.uint8]]:
-            return self._session.ask(GetWorkerState(), WorkerStateReply), self._session.state
-
-        return self._again(ask)
+        with self._turn:
+            return self._ask(GetWorkerState(), WorkerStateReply), self._session.state
 
     def rejoin(self) -> Start:
         """Take the seat again, as a late worker does, and receive the center into `vector`."""
         with self._turn:
             self._running = False
-            RetryBudget(RECONNECT_SECONDS, known=True).connect(self._open_again)
+            RetryBudget(RECONNECT_SECONDS).connect(self._open)
             return self.ready(self._rows, self._window_seconds, self._digest)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
-        self._again(lambda: self._session.ask(WorkerEnd(), Done))
+        self._ask(WorkerEnd(), Done)
 
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
@@ -329,8 +287,8 @@ class WorkerClient:
             self._running = self._interrupted = False
             try:
                 if not self._session.channel.connection.may_send(WorkerError):
-                    RetryBudget(RECONNECT_SECONDS, known=True).connect(self._open_again)
-                self._again(lambda: self._session.ask(failure, Done))
+                    RetryBudget(RECONNECT_SECONDS).connect(self._open)
+                self._ask(failure, Done)
             except ParameterServerError:
                 return False
         return True
@@ -364,12 +322,8 @@ class WorkerClient:
         self._lend(max(0.001, until - time.monotonic()))
         if self._running:
             left = max(0.001, until - time.monotonic())
-            self._session.ask(Resume(self.transport), Done, seconds=left)
+            self._session.ask(Resume(), Done, seconds=left)
             self._decoder.forget()
-
-    def _open_again(self, seconds: float) -> None:
-        with broken_if_garbled():
-            self._open(seconds)
 
     def _lend(self, seconds: float) -> None:
         """Let vectors lie in shared memory, if this connection and both ends can."""
@@ -382,10 +336,8 @@ class WorkerClient:
             self._offers = False
             return
         try:
-            file = self._session.swap_files(
-                ShareMemory(), self._own.file, ShareMemoryReply, seconds
-            )
-            channel.connection.lend(self._own.vector, self._borrowed(file))
+            self._session.ask(ShareMemory(), ShareMemoryReply, seconds=seconds, file=self._own.file)
+            channel.connection.lend(self._own.vector, self._borrowed(channel.take_file()))
         except RefusedError:
             self._lend_nothing()
         except ServerUnreachableError:
@@ -415,19 +367,29 @@ class WorkerClient:
             self._own.close()
         self._own = None
 
-    def _again(self, ask: Callable[[], _Result]) -> _Result:
-        """Make a request, and repeat it on a new connection whenever the connection breaks."""
+    def _ask(
+        self,
+        message: Message,
+        expected: type[_Answer],
+        payload: Vector | None = None,
+        state: NDArray[np.uint8] | None = None,
+        out: Vector | None = None,
+    ) -> _Answer:
+        """Make a request, and repeat it on a new connection whenever the connection breaks.
+
+        `out`: receives the vector of the answer.
+        """
         budget = None
         with self._turn:
             while True:
                 try:
                     if self._interrupted:
                         raise ServerUnreachableError(f"Worker {self.seat} waits no longer.")
-                    return ask()
-                except LocalProtocolError:
-                    raise
-                except (ServerUnreachableError, ProtocolError):
-                    budget = budget or RetryBudget(RECONNECT_SECONDS, known=True)
+                    if out is not None:
+                        self._session.channel.connection.vector = out
+                    return self._session.ask(message, expected, payload, state=state)
+                except ServerUnreachableError:
+                    budget = budget or RetryBudget(RECONNECT_SECONDS)
                     if self._interrupted or budget.used_up:
                         raise
-                    budget.connect(self._open_again, lambda: not self._interrupted)
+                    budget.connect(self._open, lambda: not self._interrupted)

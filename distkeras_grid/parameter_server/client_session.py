@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from distkeras_grid.errors import (
     AuthenticationError,
-    LocalProtocolError,
     ParameterServerError,
-    ProtocolError,
     RefusedError,
     RemoteProtocolError,
     ServerUnreachableError,
@@ -96,16 +93,22 @@ class ClientSession:
         vector: Vector | None = None,
         seconds: float = STALL_SECONDS,
         state: NDArray[np.uint8] | None = None,
+        file: int | None = None,
     ) -> _Answer:
-        """Send a message with its section, a vector or a state, and return the answer.
+        """Send a message with its section: a vector, a state or a file; return the answer.
 
         `seconds` applies to the whole answer, or to the message that it is still to come.
         """
         try:
-            self.channel.send(message, vector, state)
+            self.channel.send(message, vector, state, file)
         except OSError as error:
             raise self._broken(error) from error
-        return self._wait(expected, seconds)
+        while True:
+            answer = self._receive(seconds)
+            if isinstance(answer, expected):
+                return answer
+            if not isinstance(answer, Keepalive):
+                raise RemoteProtocolError(f"{expected.__name__} is expected. Received: {answer!r}.")
 
     @property
     def state(self) -> NDArray[np.uint8]:
@@ -114,25 +117,6 @@ class ClientSession:
         if state is None:
             raise RemoteProtocolError("An answer with a state is expected. Received: no state.")
         return state
-
-    def swap_files(
-        self, message: Message, file: int, expected: type[Message], seconds: float
-    ) -> int | None:
-        """Send a message with a file; return the file of the answer, which the caller closes."""
-        try:
-            self.channel.send_file(message, file)
-        except OSError as error:
-            raise self._broken(error) from error
-        self._wait(expected, seconds)
-        return self.channel.take_file()
-
-    def _wait(self, expected: type[_Answer], seconds: float) -> _Answer:
-        while True:
-            answer = self._receive(seconds)
-            if isinstance(answer, expected):
-                return answer
-            if not isinstance(answer, Keepalive):
-                raise RemoteProtocolError(f"{expected.__name__} is expected. Received: {answer!r}.")
 
     def _broken(self, error: OSError) -> ParameterServerError:
         """Return the error of a connection on which nothing can be sent any more.
@@ -155,23 +139,3 @@ class ClientSession:
             named = error_named(answer.error, answer.message, ParameterServerError)
             raise named or ParameterServerError(answer.message)
         return answer
-
-
-@contextmanager
-def broken_if_garbled() -> Iterator[None]:
-    """Count a connection on which the protocol is broken as a broken one, so it is opened again."""
-    try:
-        yield
-    except LocalProtocolError:
-        raise
-    except ProtocolError as error:
-        raise ServerUnreachableError(f"A new connection broke at once: {error}") from error
-
-
-def check_request(answer: _Answer, named: int, asked: int) -> _Answer:
-    """Return an answer if it names the request."""
-    if named != asked:
-        raise RemoteProtocolError(
-            f"{type(answer).__name__} for {asked} is expected. Received: one for {named}."
-        )
-    return answer

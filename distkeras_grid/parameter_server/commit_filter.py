@@ -11,7 +11,7 @@ import numpy as np
 
 from distkeras_grid.outliers import CommitStatistics, RunningStatistics, outlier
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.waiters import VectorCommit
+from distkeras_grid.parameter_server.server_events import ReceivedCommit
 from distkeras_grid.rules import CommitKind, RuleProperties
 from distkeras_grid.rules.finite_checks import chunks
 from distkeras_grid.spec import Outliers, RunSpec
@@ -54,12 +54,12 @@ class CommitFilter:
         return outlier(measure, together, self.statistics, self.outliers.factor)
 
     def mark(
-        self, commits: Sequence[VectorCommit], center: Center, spec: RunSpec
-    ) -> VectorCommit | None:
+        self, commits: Sequence[ReceivedCommit], center: Center, spec: RunSpec
+    ) -> ReceivedCommit | None:
         """Measure commits, and note which are outliers; return one that is to stop the run."""
         measures = []
         for commit in commits:
-            seat, message = commit.session.seat, commit.commit
+            seat, message = commit.sender.seat, commit.message
             own = spec.algorithm.own_start and seat > 0 and message.sequence == 0
             commit.measure = self.measure(
                 commit.vector, center.of(seat), message.loss or 0.0, from_center=not own

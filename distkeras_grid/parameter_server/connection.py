@@ -124,20 +124,20 @@ class Connection:
         """Whether vectors lie in memory."""
         return self._lent is not None
 
-    def lends_for(self, kind: type[Message]) -> bool:
-        """Whether the vectors of such messages lie in memory. Compressed ones do not."""
-        return self._lent is not None and kind not in self._wires
+    def pack(self, kind: type[Message], vector: Vector) -> tuple[PayloadKind, int, memoryview]:
+        """Return the section of a vector in a message of this kind: its size, and what is sent.
 
-    def lay(self, vector: Vector) -> None:
-        """Put a vector where the other end reads it; without a copy if it is there already."""
-        if self._lent is None:
-            raise LocalProtocolError("This end has lent no memory. To be sent: a vector in it.")
-        np.copyto(self._lent[0], vector)
-
-    def packed(self, kind: type[Message], vector: Vector) -> memoryview:
-        """Return the bytes of a vector in a message of this kind."""
+        Where memory is lent, the vector is put there (without a copy if it lies there already).
+        Compressed ones are sent.
+        """
         wire = self._wires.get(kind)
-        return wire.pack(vector) if wire else vector.data.cast("B")
+        if wire is not None:
+            data = wire.pack(vector)
+            return PayloadKind.VECTOR, len(data), data
+        if self._lent is not None:
+            np.copyto(self._lent[0], vector)
+            return PayloadKind.LENT, vector.nbytes, memoryview(b"")
+        return PayloadKind.VECTOR, vector.nbytes, vector.data.cast("B")
 
     def send(
         self, message: Message, payload: int = 0, content: PayloadKind = PayloadKind.NOTHING
@@ -163,7 +163,7 @@ class Connection:
         if self._sealing is None:
             return data
         clear, fields = data[: frames.HEADER_SIZE], data[frames.HEADER_SIZE :]
-        return clear + self._sealing.sealed(fields, clear)
+        return b"".join([clear, *self._sealing.seal(fields, clear)])
 
     def sealed(self, section: memoryview) -> Iterator[memoryview]:
         """Return a section as it is sent after `send`, in pieces; see `FrameCipher.seal`."""
@@ -181,8 +181,8 @@ class Connection:
 
     def _fits(self, kind: type[Message], content: PayloadKind, payload: int) -> bool:
         if content is PayloadKind.LENT:
-            vectors = PayloadKind.VECTOR in kind.carries and self.lends_for(kind)
-            return vectors and payload == 4 * self._size
+            lent = self._lent is not None and kind not in self._wires
+            return lent and PayloadKind.VECTOR in kind.carries and payload == 4 * self._size
         if content not in kind.carries:
             return False
         if content is PayloadKind.FILE:

@@ -7,17 +7,9 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 from distkeras_grid.array_tree import Packed
-from distkeras_grid.errors import (
-    LocalProtocolError,
-    ProtocolError,
-    ServerUnreachableError,
-)
+from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.client_session import (
-    ClientSession,
-    broken_if_garbled,
-    check_request,
-)
+from distkeras_grid.parameter_server.client_session import ClientSession
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
@@ -89,12 +81,7 @@ class DriverClient:
         `patience`: how long the server may wait with its answer [s]; it does not while workers wait
         at the end of an epoch.
         """
-        update = self._ask(
-            Poll(self._offset, captured, patience),
-            CenterUpdate,
-            timeout,
-            fits=lambda answer: check_request(answer, answer.offset, self._offset),
-        )
+        update = self._ask(Poll(self._offset, captured, patience), CenterUpdate, timeout)
         self._offset += len(update.events)
         return update
 
@@ -121,11 +108,7 @@ class DriverClient:
 
         `number`: number of the checkpoint; only the last one can be fetched.
         """
-        answer = self._ask(
-            FetchPart(number, part),
-            CheckpointPart,
-            fits=lambda answer: check_request(answer, answer.part, part),
-        )
+        answer = self._ask(FetchPart(number, part), CheckpointPart)
         return answer.parts, self._session.state
 
     def center(
@@ -143,7 +126,7 @@ class DriverClient:
 
     def reconnect(self) -> None:
         """Open a new connection; no event is lost."""
-        RetryBudget(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
+        RetryBudget(RECONNECT_SECONDS).connect(self._reopen, self._lives)
 
     def close(self) -> None:
         """Close the connection."""
@@ -167,27 +150,23 @@ class DriverClient:
         expected: type[_Answer],
         seconds: float = ANSWER_SECONDS,
         vector: Vector | None = None,
-        fits: Callable[[_Answer], _Answer] = lambda answer: answer,
     ) -> _Answer:
         """Make a request, and repeat it on a new connection whenever the connection breaks.
 
-        This takes at most `seconds` in all. `fits` refuses an answer to another request.
+        This takes at most `seconds` in all.
         """
         until = time.monotonic() + seconds
-        budget = RetryBudget(seconds, known=True)
+        budget = RetryBudget(seconds)
         while True:
             try:
                 self._session.channel.connection.vector = vector
                 left = max(0.001, until - time.monotonic())
-                return fits(self._session.ask(message, expected, seconds=left))
-            except LocalProtocolError:
-                raise
-            except (ServerUnreachableError, ProtocolError):
+                return self._session.ask(message, expected, seconds=left)
+            except ServerUnreachableError:
                 if budget.used_up or time.monotonic() >= until or not self._lives():
                     raise
                 budget.connect(self._reopen, self._lives)
 
     def _reopen(self, seconds: float) -> None:
         self.close()
-        with broken_if_garbled():
-            self._join(seconds)
+        self._join(seconds)

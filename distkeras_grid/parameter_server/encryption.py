@@ -41,7 +41,7 @@ class FrameCipher:
     --------
     >>> keys = {Endpoint.CLIENT: bytes(32), Endpoint.SERVER: bytes([1] * 32)}
     >>> client, server = FrameCipher(Endpoint.CLIENT, keys), FrameCipher(Endpoint.SERVER, keys)
-    >>> sealed = bytearray(client.sealed(b"weights", clear=b"head"))
+    >>> sealed = bytearray(b"".join(client.seal(b"weights", clear=b"head")))
     >>> len(sealed)
     23
     >>> part, seal = memoryview(sealed)[:7], memoryview(sealed)[7:]
@@ -74,10 +74,6 @@ class FrameCipher:
         context.finalize()
         target[count : count + SEAL_BYTES] = context.tag
         yield target[: count + SEAL_BYTES]
-
-    def sealed(self, part: Part, clear: Part = b"") -> bytes:
-        """Return the next part that this end sends, sealed; see `seal`."""
-        return b"".join(map(bytes, self.seal(part, clear)))
 
     def open(self, part: memoryview, seal: Part, clear: Part = b"") -> None:
         """Decrypt the next part that was received, where it lies.

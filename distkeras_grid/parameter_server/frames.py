@@ -27,7 +27,7 @@ from distkeras_grid.errors import UNREADABLE, LocalProtocolError, RemoteProtocol
 from distkeras_grid.parameter_server.messages import MESSAGES, Message, PayloadKind
 
 MAGIC = b"DKGP"
-VERSION = 12
+VERSION = 13
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
 _CONTENTS = {content.value for content in PayloadKind}

@@ -7,11 +7,12 @@ on weights, sockets, threads or clock. Times are arguments [s since 1970].
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
+import numpy as np
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
@@ -26,7 +27,7 @@ from distkeras_grid.parameter_server.messages import (
     Start,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.metric_sums import MetricSums
+from distkeras_grid.parameter_server.server_events import ReceivedCommit
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
@@ -38,6 +39,8 @@ from distkeras_grid.records import (
 from distkeras_grid.rules import CommitInfo, rule_of
 from distkeras_grid.spec import RunSpec
 
+#: Type of the numbers in the state of a metric.
+_METRIC = np.dtype("<f8")
 _NUMBERS = (
     "version",
     "samples_folded",
@@ -52,15 +55,6 @@ _LASTING_WORK = ("next_sequence", "samples_folded", "samples_dropped")
 _MOST_RATES = 1000
 
 
-@dataclass(slots=True, eq=False)
-class PendingCommit:
-    """A commit that has arrived completely."""
-
-    session: ConnectionId  # Session of the sender
-    commit: WindowCommit
-    bytes_up: int  # Bytes of its frame
-
-
 @dataclass(slots=True)
 class _Work:
     """What of a seat's work has come."""
@@ -72,9 +66,9 @@ class _Work:
     skipped: int = -1
 
 
-def _window_of(arrival: PendingCommit) -> str:
-    commit = arrival.commit
-    return f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
+def _window_of(arrival: ReceivedCommit) -> str:
+    commit = arrival.message
+    return f"Worker {arrival.sender.seat}, epoch {commit.epoch}, window {commit.window}"
 
 
 class Ledger:
@@ -103,7 +97,11 @@ class Ledger:
         self._work = [_Work() for _ in range(spec.workers)]
         self._epochs_ended = 0
         self._ended = False
-        self._metrics = MetricSums()
+        #: Snapshots that were due so far.
+        self._snapshots_due = 0
+        #: Sum of the states of the metrics of this epoch's windows, and where these come from.
+        self._metrics = np.zeros(0, _METRIC)
+        self._sources: Mapping[str, str] = {}
 
     # Seats
 
@@ -138,23 +136,22 @@ class Ledger:
         """Return the number of the commit that is due from a seat."""
         return self._work[number].next_sequence
 
-    def finish(self, session: ConnectionId, now: float) -> range:
+    def finish(self, session: ConnectionId) -> range:
         """Record that a seat has no windows left; a quorum of such seats ends the run."""
         self.members.finish(session)
         if self.stop or not self.members.over:
             return range(0)
         # The run does not wait for the remaining windows of late workers.
         self.stop = True
-        before = self._count_of(self._snapshots_per_epoch)
         self._ended = True
-        return self._pass(before, now)
+        return self.end_epochs()
 
     # Commits
 
-    def admit(self, arrival: PendingCommit) -> bool:
+    def admit(self, arrival: ReceivedCommit) -> bool:
         """Check a commit before it is folded."""
-        seat, commit = self.members.current(arrival.session), arrival.commit
-        work = self._work[arrival.session.seat]
+        seat, commit = self.members.current(arrival.sender), arrival.message
+        work = self._work[arrival.sender.seat]
         if seat.status == "running" and commit.sequence < work.next_sequence:
             return False
         if reason := self._unfit(seat, work, commit):
@@ -183,7 +180,8 @@ class Ledger:
                 f"the worker has the epochs {first} to {schedule.epochs}, with {windows} windows "
                 "each. Received: a commit of another one"
             )
-        if not self._metrics.takes(commit.state):
+        length = self._metrics.nbytes or len(commit.state)
+        if len(commit.state) != length or length % _METRIC.itemsize:
             return (
                 "the state of its metrics must be as long as that of other windows. Received: "
                 f"{len(commit.state)} bytes"
@@ -208,9 +206,9 @@ class Ledger:
             )
         return ""
 
-    def check_finite(self, arrival: PendingCommit, finite: bool) -> str:
+    def check_finite(self, arrival: ReceivedCommit, finite: bool) -> str:
         """Return what is not finite in an admitted commit, in words; empty if all is."""
-        loss = arrival.commit.loss
+        loss = arrival.message.loss
         if loss is not None and not math.isfinite(loss):
             reason = f"the loss is {loss}"
         elif not finite:
@@ -252,78 +250,85 @@ class Ledger:
         """Whether no worker has windows left."""
         return all(map(self.is_through, range(len(self._work))))
 
-    def info(self, arrival: PendingCommit) -> CommitInfo:
+    def info(self, arrival: ReceivedCommit) -> CommitInfo:
         """Return what the rule may know about an admitted commit.
 
         Its staleness is computed from the version that it names. So a connection that broke in the
         meantime, or a lost reply, does not make an old window look new.
         """
-        commit = arrival.commit
+        commit = arrival.message
         staleness = 0 if self._separate else self.version - commit.version
-        return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
+        return CommitInfo(arrival.sender.seat, commit.steps, commit.samples, staleness)
 
     def count_folded(
-        self,
-        arrivals: Sequence[PendingCommit],
-        infos: Sequence[CommitInfo],
-        now: float,
-        reply_bytes: Sequence[int],
-    ) -> tuple[list[CommitReply], range]:
-        """Count commits that are folded in one step: one commit, or all of a round.
+        self, arrival: ReceivedCommit, info: CommitInfo, reply_bytes: int
+    ) -> CommitReply:
+        """Count a commit that is in the present version; `end_epochs` follows the last of these.
 
-        `infos`: what `info` returned for each of them.
-        `now`: unix seconds.
-        `reply_bytes`: bytes of each reply's vector.
+        `info`: what `info` returned for it.
+        `reply_bytes`: bytes of the reply's vector.
         """
-        before = self._count_of(self._snapshots_per_epoch)
-        self.version += 1
-        replies = []
-        for arrival, info, size in zip(arrivals, infos, reply_bytes, strict=True):
-            work = self._work[info.seat]
-            work.next_sequence += 1
-            work.samples_folded += info.samples
-            self.samples_folded += info.samples
-            reply = self._reply(arrival)
-            self._metrics.add(arrival.commit.state, arrival.commit.sources)
-            self._log_window(arrival, info, encoded_size(reply, size), now)
-            if arrival.commit.local is not None:
-                self._log_local(arrival, arrival.commit.local, folded=True)
-            replies.append(reply)
-        return replies, self._pass(before, now)
+        work, commit = self._work[info.seat], arrival.message
+        work.next_sequence += 1
+        work.samples_folded += info.samples
+        self.samples_folded += info.samples
+        reply = self._reply()
+        self.events.add(
+            WindowRecord(
+                worker=info.seat,
+                attempt=arrival.sender.attempt,
+                epoch=commit.epoch,
+                window=commit.window,
+                steps=commit.steps,
+                samples=commit.samples,
+                loss=commit.loss,
+                metrics=commit.metrics,
+                started=commit.started,
+                seconds=commit.seconds,
+                staleness=info.staleness,
+                bytes_up=arrival.bytes_up,
+                bytes_down=encoded_size(reply, reply_bytes),
+                folded_at=self.members.now,
+                version=self.version,
+                learning_rate=commit.learning_rate,
+            )
+        )
+        state = np.frombuffer(commit.state, _METRIC)
+        # Metrics may be infinite.
+        with np.errstate(all="ignore"):
+            self._metrics = self._metrics + state if self._metrics.size else state
+        self._sources = commit.sources
+        if commit.local is not None:
+            self._log_local(arrival, commit.local, folded=True)
+        return reply
 
-    def is_late(self, arrival: PendingCommit) -> bool:
+    def is_late(self, arrival: ReceivedCommit) -> bool:
         """Whether the round of a synchronous commit has closed without it."""
-        return arrival.commit.version < self.version
+        return arrival.message.version < self.version
 
-    def drop(self, arrival: PendingCommit, now: float) -> tuple[CommitReply, range]:
-        """Count a commit that arrived after its round, without folding its samples.
-
-        `now`: unix seconds.
-        """
+    def drop(self, arrival: ReceivedCommit) -> tuple[CommitReply, range]:
+        """Count a commit that arrived after its round, without folding its samples."""
         info = self.info(arrival)
-        commit = arrival.commit
+        commit = arrival.message
         self.events.add(
             LateRecord(
                 worker=info.seat,
-                attempt=arrival.session.attempt,
+                attempt=arrival.sender.attempt,
                 epoch=commit.epoch,
                 window=commit.window,
                 samples=commit.samples,
                 staleness=info.staleness,
                 version=self.version,
-                at=now,
+                at=self.members.now,
             )
         )
-        return self._set_aside(arrival, now)
+        return self._set_aside(arrival)
 
     def skip(
-        self, arrival: PendingCommit, reason: str, norm: float | None, now: float
+        self, arrival: ReceivedCommit, reason: str, norm: float | None
     ) -> tuple[CommitReply, range]:
-        """Count a commit that is not folded because of what is in it.
-
-        `now`: unix seconds.
-        """
-        session, commit = arrival.session, arrival.commit
+        """Count a commit that is not folded because of what is in it."""
+        session, commit = arrival.sender, arrival.message
         self._work[session.seat].skipped = commit.sequence
         self.events.add(
             SkippedRecord(
@@ -337,53 +342,49 @@ class Ledger:
                 norm=norm,
                 reason=reason,
                 version=self.version,
-                at=now,
+                at=self.members.now,
             )
         )
-        answer, due = self._set_aside(arrival, now)
+        answer, due = self._set_aside(arrival)
         return msgspec.structs.replace(answer, skipped=True), due
 
-    def _set_aside(self, arrival: PendingCommit, now: float) -> tuple[CommitReply, range]:
+    def _set_aside(self, arrival: ReceivedCommit) -> tuple[CommitReply, range]:
         """Count a commit as answered, and its samples as dropped."""
         info = self.info(arrival)
-        before = self._count_of(self._snapshots_per_epoch)
         work = self._work[info.seat]
         work.next_sequence += 1
         work.samples_dropped += info.samples
         self.samples_dropped += info.samples
-        if arrival.commit.local is not None:
-            self._log_local(arrival, arrival.commit.local, folded=False)
-        return self._reply(arrival), self._pass(before, now)
+        if arrival.message.local is not None:
+            self._log_local(arrival, arrival.message.local, folded=False)
+        return self._reply(), self.end_epochs()
 
-    def repeat(self, arrival: PendingCommit) -> CommitReply:
+    def repeat(self, arrival: ReceivedCommit) -> CommitReply:
         """Answer a commit that was answered before; nothing is counted again."""
-        skipped = self._work[arrival.session.seat].skipped == arrival.commit.sequence
-        return msgspec.structs.replace(self._reply(arrival), skipped=skipped)
+        skipped = self._work[arrival.sender.seat].skipped == arrival.message.sequence
+        return msgspec.structs.replace(self._reply(), skipped=skipped)
 
-    def describe(self, arrival: PendingCommit) -> str:
+    def describe(self, arrival: ReceivedCommit) -> str:
         """Return which window of which worker a commit is, for errors."""
-        host = self.members.seats[arrival.session.seat].host
-        return f"{_window_of(arrival)}, Spark task {arrival.session.attempt}" + (
+        host = self.members.seats[arrival.sender.seat].host
+        return f"{_window_of(arrival)}, Spark task {arrival.sender.attempt}" + (
             f", host {host}" if host else ""
         )
 
-    def _reply(self, arrival: PendingCommit) -> CommitReply:
-        return CommitReply(
-            self.version,
-            self.stop,
-            self.learning_rate,
-            sequence=arrival.commit.sequence,
-        )
+    def _reply(self) -> CommitReply:
+        return CommitReply(self.version, self.stop, self.learning_rate)
 
-    def _pass(self, before: int, now: float) -> range:
-        """End the epochs that are over, and return the snapshots that became due since `before`."""
+    def end_epochs(self) -> range:
+        """End the epochs that are over, and return the snapshots that have become due."""
         while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
-            metrics = self._metrics.take(), dict(self._metrics.sources)
-            self.events.add(
-                EpochEnded(self._epochs_ended, self.version, self.samples_folded, now, *metrics)
-            )
-        return range(before + 1, self._count_of(self._snapshots_per_epoch) + 1)
+            metrics, self._metrics = self._metrics.tobytes(), np.zeros(0, _METRIC)
+            counts = self._epochs_ended, self.version, self.samples_folded
+            sources = dict(self._sources)
+            self.events.add(EpochEnded(*counts, self.members.now, metrics, sources))
+        before = self._snapshots_due
+        self._snapshots_due = self._count_of(self._snapshots_per_epoch)
+        return range(before + 1, self._snapshots_due + 1)
 
     def _count_of(self, parts: int) -> int:
         """Return how many parts the samples so far have passed, where an epoch has `parts`."""
@@ -405,7 +406,7 @@ class Ledger:
         numbers = range(len(self._work))
         seats = tuple(self._status(number, waiting=number in waiting) for number in numbers)
         events = tuple(self.events.after(offset, EVENTS_PER_UPDATE, before_epoch))
-        return CenterUpdate(self.version, self.samples_folded, seats, events, offset)
+        return CenterUpdate(self.version, self.samples_folded, seats, events)
 
     def _status(self, number: int, *, waiting: bool) -> SeatStatus:
         seat, work = self.members.seats[number], self._work[number]
@@ -443,33 +444,8 @@ class Ledger:
         if stop is not None:
             self.stop = stop
 
-    def _log_window(
-        self, arrival: PendingCommit, info: CommitInfo, bytes_down: int, now: float
-    ) -> None:
-        commit = arrival.commit
-        self.events.add(
-            WindowRecord(
-                worker=arrival.session.seat,
-                attempt=arrival.session.attempt,
-                epoch=commit.epoch,
-                window=commit.window,
-                steps=commit.steps,
-                samples=commit.samples,
-                loss=commit.loss,
-                metrics=commit.metrics,
-                started=commit.started,
-                seconds=commit.seconds,
-                staleness=info.staleness,
-                bytes_up=arrival.bytes_up,
-                bytes_down=bytes_down,
-                folded_at=now,
-                version=self.version,
-                learning_rate=commit.learning_rate,
-            )
-        )
-
-    def _log_local(self, arrival: PendingCommit, local: LocalSet, *, folded: bool) -> None:
-        session, epoch = arrival.session, arrival.commit.epoch
+    def _log_local(self, arrival: ReceivedCommit, local: LocalSet, *, folded: bool) -> None:
+        session, epoch = arrival.sender, arrival.message.epoch
         self.events.add(LocalRecord(session.seat, session.attempt, epoch, folded, local))
 
     # State
@@ -489,7 +465,7 @@ class Ledger:
             **{name: getattr(self, name) for name in _NUMBERS},
             "epochs_ended": self._epochs_ended,
             "ended": self._ended,
-            "metrics": self._metrics.values.tolist(),
+            "metrics": self._metrics.tolist(),
             "seats": [
                 {
                     **{name: getattr(seat, name) for name in _LASTING_SEAT},
@@ -507,11 +483,12 @@ class Ledger:
         for name in _NUMBERS:
             setattr(ledger, name, getattr(saved, name))
         ledger._epochs_ended, ledger._ended = saved.epochs_ended, saved.ended
-        ledger._metrics = MetricSums(saved.metrics)
+        ledger._metrics = np.array(saved.metrics, _METRIC)
         ledger.rates = list(saved.rates)
         for number, seat in enumerate(saved.seats):
             for name in _LASTING_SEAT:
                 setattr(ledger.members.seats[number], name, getattr(seat, name))
             for name in _LASTING_WORK:
                 setattr(ledger._work[number], name, getattr(seat, name))
+        ledger._snapshots_due = ledger._count_of(ledger._snapshots_per_epoch)
         return ledger

@@ -58,7 +58,8 @@ class Membership:
     """The seats of one run."""
 
     def __init__(self, spec: RunSpec, events: EventLog) -> None:
-        self.now: float | None = None
+        #: The time of the event that is being handled [s since 1970].
+        self.now = 0.0
         #: Whether ready seats start, whoever is missing.
         self.started = False
         self.seats = [Seat() for _ in range(spec.workers)]

@@ -10,7 +10,7 @@ whose bytes are sent as they are in memory.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
 
@@ -38,8 +38,6 @@ EVENTS_PER_UPDATE = 1000
 #: An event has no more than the message of a commit.
 UPDATE_LIMIT = EVENTS_PER_UPDATE * (HEADER_LIMIT + STATE_LIMIT)
 
-#: How vectors travel between a worker and the server; empty if the worker tells nothing.
-TransportName: TypeAlias = Literal["", "tcp", "unix socket", "shared memory"]
 #: 32 bytes in hexadecimal: a nonce or a proof.
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Digest of a seat's rows, or nothing.
@@ -128,14 +126,12 @@ class Ready(ClientMessage, frozen=True):
     """The worker has its rows and can start.
 
     `window_seconds` is the time of a window's batches, 0 if it was not measured. `digest` is that
-    of the rows, which each attempt on the seat must have; empty if it is not known. `transport`
-    is how vectors travel on this connection.
+    of the rows, which each attempt on the seat must have; empty if it is not known.
     """
 
     rows: Count
     window_seconds: Seconds
     digest: RowDigits = ""
-    transport: TransportName = ""
 
 
 class ShareMemory(ClientMessage, frozen=True):
@@ -186,13 +182,11 @@ class Start(ServerMessage, frozen=True):
 
 
 class Resume(ClientMessage, frozen=True):
-    """The worker continues after a broken connection without a new center; else as `Ready`.
+    """The worker continues after a broken connection without a new center.
 
     It has to repeat a request without an answer. What the driver asks for meanwhile, an end or
     another rate, is in the answer to the next commit.
     """
-
-    transport: TransportName = ""
 
 
 class WindowCommit(ClientMessage, frozen=True):
@@ -232,7 +226,6 @@ class CommitReply(ServerMessage, frozen=True):
     # or will have from another worker
     state_version: Count = 0
     state_wanted: bool = False  # Whether the server asks this worker for newer ones
-    sequence: Count = 0  # Sequence number of the commit that is answered
     # Whether the server asks this worker to send what it needs beside the center to go on
     keep: bool = False
     # Whether the commit was not folded because of what was in it. Then the center follows, unless
@@ -251,7 +244,6 @@ class Step(ServerMessage, frozen=True):
 
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     learning_rate: float | None
-    version: Count = 0
 
 
 class PutOptimizerState(ClientMessage, frozen=True):
@@ -354,7 +346,6 @@ class CenterUpdate(ServerMessage, frozen=True):
     samples_folded: Count
     seats: tuple[SeatStatus, ...]
     events: tuple[Event, ...]
-    offset: Count = 0
     captured: Count = 0
 
 
@@ -395,7 +386,6 @@ class CheckpointPart(ServerMessage, frozen=True):
     """The part follows; there are `parts` of them, one for the server and one for each worker."""
 
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
-    part: Count
     parts: Count
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from distkeras_grid.errors import AuthenticationError, ServerUnreachableError
+from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.timeouts import FIRST_PAUSE, LONGEST_PAUSE
 
 _Result = TypeVar("_Result")
@@ -40,13 +40,10 @@ class RetryBudget:
     """The time that one request may spend without a connection, however often that breaks.
 
     `seconds`: total time [s].
-    `known`: whether the two ends have proved before that they have the same key. If so, the bytes
-    of another proof may have been altered on their way, and it is tried again.
     """
 
-    def __init__(self, seconds: float, *, known: bool = False) -> None:
+    def __init__(self, seconds: float) -> None:
         self._left = seconds
-        self._heals = (ServerUnreachableError, *([AuthenticationError] if known else []))
         self._pauses = pauses()
         self._tried = False
 
@@ -65,7 +62,6 @@ class RetryBudget:
         `attempt`: receives the seconds that are left, and connects.
         """
         until = time.monotonic() + self._left
-        refused: AuthenticationError | None = None
         try:
             while True:
                 if self._tried:
@@ -73,10 +69,8 @@ class RetryBudget:
                 self._tried = True
                 try:
                     return attempt(max(0.001, until - time.monotonic()))
-                except self._heals as error:
+                except ServerUnreachableError:
                     if time.monotonic() >= until or not worthwhile():
-                        # The last attempt may have had no time left to find out what is wrong.
-                        raise refused or error from None
-                    refused = error if isinstance(error, AuthenticationError) else None
+                        raise
         finally:
             self._left = max(0.0, until - time.monotonic())

@@ -21,15 +21,16 @@ from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.messages import (
     CheckpointPart,
     FetchPart,
+    GetWorkerState,
     GoOn,
     PutWorkerState,
     WorkerStateReply,
 )
 from distkeras_grid.parameter_server.server_events import (
     DRIVER,
+    Action,
     ReceivedMessage,
     SendReply,
-    message_of,
 )
 from distkeras_grid.parameter_server.worker_state_store import WorkerStateSnapshot, WorkerStateStore
 from distkeras_grid.parameter_server.worker_steps import WorkerSteps
@@ -70,17 +71,18 @@ class ServerCheckpoint:
 
     # States of workers
 
-    def asks(self, seat: int, now: float) -> bool:
+    def asks(self, seat: int) -> bool:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
         if not self.active or self._ledger.is_through(seat):
             return False
         if wanted := seat in self._awaited:
             self._asked.add(seat)
-        return self.states.asks(seat, now, wanted=wanted)
+        return self.states.asks(seat, self._ledger.members.now, wanted=wanted)
 
-    def keep(self, event: ReceivedMessage, now: float) -> SendReply:
+    def keep(self, event: ReceivedMessage[PutWorkerState]) -> list[Action]:
         """Keep the state that a worker has sent, and let it go on."""
-        session, message = event.sender, message_of(event, PutWorkerState)
+        session, message = event.sender, event.message
+        self._ledger.members.current(session)
         due = self._ledger.next_sequence(session.seat)
         if message.sequence != due or message.version > self._ledger.version:
             raise RefusedError(
@@ -93,7 +95,7 @@ class ServerCheckpoint:
                 f"Worker {session.seat} is not asked for what it keeps. Received: such a state."
             )
         snapshot = WorkerStateSnapshot(message.sequence, message.version, event.state)
-        self.states.receive(session.seat, snapshot, now)
+        self.states.receive(session.seat, snapshot, self._ledger.members.now)
         # An answer to an earlier question does not count. But at the end of an epoch, whoever asked
         # for it, this is the state between the two epochs.
         if session.seat in self._asked or self._ledger.waits_for_driver(session.seat):
@@ -101,10 +103,11 @@ class ServerCheckpoint:
         self._capture()
         # Steps bring their own rates.
         rate = None if self._steps is not None else self._ledger.learning_rate
-        return SendReply(session, GoOn(self._ledger.stop, rate))
+        return [SendReply(session, GoOn(self._ledger.stop, rate))]
 
-    def fetch(self, event: ReceivedMessage) -> SendReply:
+    def fetch(self, event: ReceivedMessage[GetWorkerState]) -> list[Action]:
         """Return the last state that a worker, or an earlier attempt of it, has sent."""
+        self._ledger.members.current(event.sender)
         snapshot = self.states.of(event.sender.seat)
         if snapshot is None:
             raise RefusedError(
@@ -112,7 +115,7 @@ class ServerCheckpoint:
             )
         message = WorkerStateReply(snapshot.sequence, snapshot.version)
         size = snapshot.state.nbytes
-        return SendReply(event.sender, message, size=size, state=snapshot.state)
+        return [SendReply(event.sender, message, size=size, state=snapshot.state)]
 
     # Checkpoints
 
@@ -126,16 +129,16 @@ class ServerCheckpoint:
         self._awaited.discard(seat)
         self._capture()
 
-    def part(self, event: ReceivedMessage) -> SendReply:
+    def part(self, event: ReceivedMessage[FetchPart]) -> list[Action]:
         """Return a part of the last checkpoint."""
-        asked = message_of(event, FetchPart)
+        asked = event.message
         tree, states = self._captured or ({}, [])
         if not tree or asked.number != self.number or asked.part > len(states):
             raise RefusedError(f"There is no such part of a checkpoint. Received: {asked}.")
-        message = CheckpointPart(asked.part, 1 + len(states))
+        message = CheckpointPart(1 + len(states))
         if asked.part == 0:
-            return SendReply(DRIVER, message, tree=tree)
-        return SendReply(DRIVER, message, state=states[asked.part - 1])
+            return [SendReply(DRIVER, message, tree=tree)]
+        return [SendReply(DRIVER, message, state=states[asked.part - 1])]
 
     @property
     def _complete(self) -> bool:

@@ -1,7 +1,7 @@
 """The server's core: decides what to do about each event.
 
 `ServerCore.handle(event, now)` takes one event and returns actions. It has no lock, socket, thread
-or clock. The coordinator holds a lock and executes the actions; the simulation does so in simulated
+or clock. The service holds a lock and executes the actions; the simulation does so in simulated
 time. The core owns who has which seat (`membership`), what has been trained (`ledger`), the center
 and its rule (`center`), who waits (`waiters`), snapshots (`center_snapshots`), and what only some
 runs need: steps of workers (`worker_steps`) and their states (`server_checkpoint`).
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from msgspec import structs
@@ -75,14 +75,13 @@ from distkeras_grid.parameter_server.server_events import (
     Action,
     Event,
     JoinRequest,
+    ReceivedCommit,
     ReceivedMessage,
     RejectWaiter,
     SeatGrant,
     SendReply,
-    message_of,
-    vector_of,
 )
-from distkeras_grid.parameter_server.waiters import StartRequest, VectorCommit, Waiters
+from distkeras_grid.parameter_server.waiters import Waiters
 from distkeras_grid.parameter_server.worker_state_store import WorkerStateSnapshot
 from distkeras_grid.parameter_server.worker_steps import WorkerSteps
 from distkeras_grid.rules import AsynchronousRule, rule_of
@@ -139,7 +138,7 @@ class ServerCore:
         self._broken: ParameterServerError | None = None
         # ...and whether that was in the middle of a fold, so that there is no center any more.
         self._center_lost = False
-        self._handlers: Mapping[type[Message], Callable[[ReceivedMessage, float], list[Action]]] = {
+        self._handlers: Mapping[type[Message], Callable[[ReceivedMessage[Any]], list[Action]]] = {
             Ready: self._ready,
             Resume: self._resume,
             Heartbeat: self._beat,
@@ -147,14 +146,14 @@ class ServerCore:
             FetchStep: self._step,
             FetchState: self._step,
             PutOptimizerState: self._step,
-            PutWorkerState: self._worker_state,
-            GetWorkerState: self._worker_state,
+            PutWorkerState: self._checkpoint.keep,
+            GetWorkerState: self._checkpoint.fetch,
             WorkerEnd: self._finish,
             WorkerError: self._fail,
             Poll: self._poll,
             Command: self._command,
             BeginCheckpoint: self._begin_checkpoint,
-            FetchPart: self._fetch_part,
+            FetchPart: self._checkpoint.part,
             FetchCenter: self._fetch_center,
         }
 
@@ -164,11 +163,12 @@ class ServerCore:
         `now`: its time [s since 1970], never less than before.
         """
         # Who waits now; what fails later may have taken them from where they wait.
-        waiting = self._waiters.copy()
+        there = self._waiters
+        waiting = Waiters([*there.gate], {**there.round}, {**there.barrier})
         self.members.now = now
         try:
             if isinstance(event, ReceivedMessage):
-                actions = self._handlers[type(event.message)](event, now)
+                actions = self._handlers[type(event.message)](event)
             elif isinstance(event, JoinRequest):
                 actions = self._join(event)
             else:
@@ -216,53 +216,53 @@ class ServerCore:
         self._checkpoint.stop_waiting(session.seat)
         return [SeatGrant(session), *self._drop(session.seat)]
 
-    def _ready(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
+    def _ready(self, event: ReceivedMessage[Ready]) -> list[Action]:
         if self._broken is not None:
             raise self._broken
-        session, message = event.sender, message_of(event, Ready)
+        session, message = event.sender, event.message
         try:
             self.members.ready(
-                session, message.rows, message.window_seconds, message.digest, message.transport
+                session, message.rows, message.window_seconds, message.digest, event.transport
             )
         except RefusedError as error:
             self.members.log_failure(session, type(error).__name__, str(error))
             raise
-        self._waiters.gate.append(StartRequest(session, vector_of(event)))
+        self._waiters.gate.append(event)
         return self._open_gate()
 
-    def _resume(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
+    def _resume(self, event: ReceivedMessage[Resume]) -> list[Action]:
         session = event.sender
-        self.members.resume(session, message_of(event, Resume).transport)
+        self.members.resume(session, event.transport)
         self._encoder.forget(session.seat)
         return [SendReply(session, Done())]
 
-    def _beat(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
-        self.members.heartbeat(event.sender, message_of(event, Heartbeat))
+    def _beat(self, event: ReceivedMessage[Heartbeat]) -> list[Action]:
+        self.members.heartbeat(event.sender, event.message)
         return [SendReply(event.sender, Done())]
 
     def _open_gate(self) -> list[Action]:
-        going = [entry for entry in self._waiters.gate if self.ledger.may_start(entry.session)]
+        going = [entry for entry in self._waiters.gate if self.ledger.may_start(entry.sender)]
         self._waiters.gate = [entry for entry in self._waiters.gate if entry not in going]
         actions: list[Action] = []
         for entry in going:
-            seat, vector = entry.session.seat, entry.vector
+            session, vector = entry.sender, entry.vector
+            seat = session.seat
             self.center.on_join(seat, vector)
             self._encoder.start(seat, vector)
-            start = self.ledger.start(entry.session)
+            start = self.ledger.start(session)
             if self._steps is not None:
                 version, has_state = self._steps.begin(seat)
                 start = replace(start, version=version, has_state=has_state)
             snapshot = self._checkpoint.states.of(seat)
-            self.ledger.go_on(entry.session, None if snapshot is None else snapshot.sequence)
+            self.ledger.go_on(session, None if snapshot is None else snapshot.sequence)
             start = replace(
                 start, has_worker_state=snapshot is not None, rates=tuple(self.ledger.rates)
             )
-            actions.append(SendReply(entry.session, start, vector, 4 * self._spec.size))
+            actions.append(SendReply(session, start, vector, 4 * self._spec.size))
         return actions
 
-    def _finish(self, event: ReceivedMessage, now: float) -> list[Action]:
-        due = self.ledger.finish(event.sender, now)
-        self._snap(due)
+    def _finish(self, event: ReceivedMessage[WorkerEnd]) -> list[Action]:
+        self._snap(self.ledger.finish(event.sender))
         if self._steps is not None:
             self._steps.log.leave(event.sender.seat)
         self._checkpoint.states.leave(event.sender.seat)
@@ -270,10 +270,10 @@ class ServerCore:
         if self.members.over and self._broken is None:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.ledger.version, self.center.vector)
-        return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
+        return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round()]
 
-    def _fail(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
-        message = message_of(event, WorkerError)
+    def _fail(self, event: ReceivedMessage[WorkerError]) -> list[Action]:
+        message = event.message
         self.members.fail(event.sender, message.error, message.message)
         self._checkpoint.stop_waiting(event.sender.seat)
         return [SendReply(event.sender, Done())]
@@ -315,7 +315,7 @@ class ServerCore:
                 going.append(action)
         return going
 
-    def _begin_epoch(self, now: float) -> list[Action]:
+    def _begin_epoch(self) -> list[Action]:
         """Send the answers that have waited for the driver, with what it wants now."""
         actions: list[Action] = []
         for reply in list(self._waiters.barrier.values()):
@@ -327,7 +327,7 @@ class ServerCore:
             if isinstance(message, Start):
                 message = replace(message, **settings, rates=tuple(self.ledger.rates))
             elif isinstance(message, CommitReply):
-                keep = self._checkpoint.asks(reply.to.seat, now)
+                keep = self._checkpoint.asks(reply.to.seat)
                 message = replace(message, **settings, keep=keep)
             elif isinstance(message, GoOn):
                 message = replace(message, **settings)
@@ -343,28 +343,27 @@ class ServerCore:
 
     # Commits
 
-    def _commit(self, event: ReceivedMessage, now: float) -> list[Action]:
+    def _commit(self, commit: ReceivedCommit) -> list[Action]:
         if self._broken is not None:
             raise self._broken
-        message = message_of(event, WindowCommit)
-        commit = VectorCommit(event.sender, message, event.bytes_up, vector_of(event), event.size)
         if not self.ledger.admit(commit):
-            return self._repeat(commit, self.ledger.repeat(commit), now)
-        finite = event.size is not Magnitude.NOT_FINITE
-        commit.reason = self.ledger.check_finite(commit, finite) or message.reason
+            return self._repeat(commit, self.ledger.repeat(commit))
+        commit.size = commit.size or size_of(commit.vector)
+        finite = commit.size is not Magnitude.NOT_FINITE
+        commit.reason = self.ledger.check_finite(commit, finite) or commit.message.reason
         if isinstance(self._rule, AsynchronousRule):
-            return self._fold_valid([commit], now)
+            return self._fold_valid([commit])
         if self.ledger.is_late(commit):
             if commit.reason:
-                return self._skip([commit], now)
-            answer, due = self.ledger.drop(commit, now)
-            actions = self._repeat(commit, answer, now)
+                return self._skip([commit])
+            answer, due = self.ledger.drop(commit)
+            actions = self._repeat(commit, answer)
             self._snap(due)
             return actions
-        self._waiters.round[event.sender.seat] = commit
-        return self._close_round(now)
+        self._waiters.round[commit.sender.seat] = commit
+        return self._close_round()
 
-    def _close_round(self, now: float) -> list[Action]:
+    def _close_round(self) -> list[Action]:
         """Fold the round if it is complete."""
         waiting = self._waiters.round
         if not waiting or len(waiting) < self.members.needed(waiting):
@@ -372,51 +371,53 @@ class ServerCore:
         if self._steps is not None and any(map(self.ledger.waits_for_driver, waiting)):
             return []
         self._waiters.round = {}
-        return self._fold_valid([waiting[seat] for seat in sorted(waiting)], now)
+        return self._fold_valid([waiting[seat] for seat in sorted(waiting)])
 
-    def _fold_valid(self, commits: list[VectorCommit], now: float) -> list[Action]:
+    def _fold_valid(self, commits: list[ReceivedCommit]) -> list[Action]:
         """Fold the commits that may be folded, and skip the others.
 
         A commit that is skipped counts as come: its round does not wait for another one.
         """
         if self._commit_filter is not None:
-            valid = [commit for commit in commits if not commit.reason]
-            outlier = self._commit_filter.mark(valid, self.center, self._spec)
+            finite = [commit for commit in commits if not commit.reason]
+            outlier = self._commit_filter.mark(finite, self.center, self._spec)
             if outlier is not None:
                 return self._stop(commits, outlier)
-        valid = [commit for commit in commits if not commit.reason]
-        skipped = [commit for commit in commits if commit.reason]
-        folded = self._fold(valid, now) if valid else []
-        return folded + self._skip(skipped, now) if skipped else folded
+        valid: list[ReceivedCommit] = []
+        skipped: list[ReceivedCommit] = []
+        for commit in commits:
+            (skipped if commit.reason else valid).append(commit)
+        folded = self._fold(valid) if valid else []
+        return folded + self._skip(skipped) if skipped else folded
 
-    def _stop(self, commits: list[VectorCommit], outlier: VectorCommit) -> list[Action]:
+    def _stop(self, commits: list[ReceivedCommit], outlier: ReceivedCommit) -> list[Action]:
         """End the run because of an outlier; nothing of its round is folded."""
         self._broken = OutlierError(
             f"{self.ledger.describe(outlier)}: {outlier.reason}. The run stops, because on_outlier "
             "is 'stop'. Look at the rows of this worker."
         )
         self._checkpoint.closed = True
-        self._log_broken(outlier.session, self._broken)
-        sessions = [*(commit.session for commit in commits), *self._waiters.sessions]
+        self._log_broken(outlier.sender, self._broken)
+        sessions = [*(commit.sender for commit in commits), *self._waiters.sessions]
         self._waiters = Waiters()
         return [RejectWaiter(session, self._broken) for session in sessions]
 
-    def _skip(self, commits: list[VectorCommit], now: float) -> list[Action]:
+    def _skip(self, commits: list[ReceivedCommit]) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""
         actions: list[Action] = []
         for commit in commits:
             norm = None if commit.measure is None else commit.measure.norm
-            reply, due = self.ledger.skip(commit, commit.reason, norm, now)
+            reply, due = self.ledger.skip(commit, commit.reason, norm)
             # The state that the worker has kept may hold what made this window what it is.
-            self._checkpoint.states.leave(commit.session.seat)
+            self._checkpoint.states.leave(commit.sender.seat)
             self._snap(due)
-            actions.append(self._begin_anew(commit, reply, now))
+            actions.append(self._begin_anew(commit, reply))
         return actions
 
-    def _begin_anew(self, commit: VectorCommit, reply: CommitReply, now: float) -> SendReply:
+    def _begin_anew(self, commit: ReceivedCommit, reply: CommitReply) -> SendReply:
         """Answer a commit that was skipped with the center, whatever the rule replies."""
-        session, vector = commit.session, commit.vector
-        answer = self._answer_again(reply, session.seat, now)
+        session, vector = commit.sender, commit.vector
+        answer = self._answer_again(reply, session.seat)
         if self._rule.traits.steps_on_workers:
             return SendReply(session, answer)
         self.center.on_join(session.seat, vector)
@@ -424,9 +425,9 @@ class ServerCore:
             return SendReply(session, answer, vector, 4 * self._spec.size)
         return SendReply(session, answer, vector, self._encoder.encode(session.seat, vector))
 
-    def _fold(self, commits: list[VectorCommit], now: float) -> list[Action]:
+    def _fold(self, commits: list[ReceivedCommit]) -> list[Action]:
         """Fold one commit or a whole round; return the answers to all senders."""
-        infos = [self.ledger.info(commit) for commit in commits]
+        infos = list(map(self.ledger.info, commits))
         try:
             if isinstance(self._rule, AsynchronousRule):
                 self.center.fold(commits[0].vector, infos[0], commits[0].size)
@@ -434,46 +435,53 @@ class ServerCore:
                 sizes = [commit.size or size_of(commit.vector) for commit in commits]
                 self.center.aggregate([commit.vector for commit in commits], infos, sizes)
         except NonFiniteCenterError as error:
-            if not self._spec.skips_nonfinite:
-                return [RejectWaiter(commit.session, error) for commit in commits]
-            for commit in commits:
-                commit.reason = str(error)
-            return self._skip(commits, now)
+            return self._refuse(commits, error)
         if self._commit_filter is not None:
             self._commit_filter.remember(commit.measure for commit in commits)
         if self._steps is not None:
             self._steps.add(commits[0].vector)
-        sent = [self._encoder.encode(commit.session.seat, commit.vector) for commit in commits]
-        replies, due = self.ledger.count_folded(commits, infos, now, sent)
-        self._snap(due)
+        self.ledger.version += 1
+        counted = []
+        for commit, info in zip(commits, infos, strict=True):
+            size = self._encoder.encode(info.seat, commit.vector)
+            counted.append((commit, self.ledger.count_folded(commit, info, size), size))
+        self._snap(self.ledger.end_epochs())
         actions: list[Action] = []
-        for commit, reply, size in zip(commits, replies, sent, strict=True):
+        for commit, reply, size in counted:
             answer = reply
             if self._steps is not None:
-                answer = self._steps.reply(commit.session.seat, reply, first=not actions)
-            if self._checkpoint.asks(commit.session.seat, now):
+                answer = self._steps.reply(commit.sender.seat, reply, first=not actions)
+            if self._checkpoint.asks(commit.sender.seat):
                 answer = replace(answer, keep=True)
             vector = commit.vector if self._reply_has_vector else None
-            actions.append(SendReply(commit.session, answer, vector, size))
+            actions.append(SendReply(commit.sender, answer, vector, size))
         return actions
 
-    def _repeat(self, commit: VectorCommit, reply: CommitReply, now: float) -> list[Action]:
+    def _refuse(self, commits: list[ReceivedCommit], error: NonFiniteCenterError) -> list[Action]:
+        """Answer commits of which the center would become infinite."""
+        if not self._spec.skips_nonfinite:
+            return [RejectWaiter(commit.sender, error) for commit in commits]
+        for commit in commits:
+            commit.reason = str(error)
+        return self._skip(commits)
+
+    def _repeat(self, commit: ReceivedCommit, reply: CommitReply) -> list[Action]:
         """Answer a commit that is not folded with the current center."""
         if reply.skipped:
-            return [self._begin_anew(commit, reply, now)]
-        seat, vector = commit.session.seat, commit.vector
+            return [self._begin_anew(commit, reply)]
+        seat, vector = commit.sender.seat, commit.vector
         self.center.repeat(vector, seat)
         size = self._encoder.encode(seat, vector)
-        answer = self._answer_again(reply, seat, now)
+        answer = self._answer_again(reply, seat)
         sent = vector if self._reply_has_vector else None
-        return [SendReply(commit.session, answer, sent, size)]
+        return [SendReply(commit.sender, answer, sent, size)]
 
-    def _answer_again(self, reply: CommitReply, seat: int, now: float) -> CommitReply:
+    def _answer_again(self, reply: CommitReply, seat: int) -> CommitReply:
         """Complete the reply to a commit that is not folded; the one before it may be lost."""
-        answer = replace(reply, keep=self._checkpoint.asks(seat, now))
+        answer = replace(reply, keep=self._checkpoint.asks(seat))
         return answer if self._steps is None else self._steps.ask_again(seat, answer)
 
-    def _step(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
+    def _step(self, event: ReceivedMessage[Any]) -> list[Action]:
         """Answer a worker that catches up with the steps of the others, or sends its weights."""
         self.members.current(event.sender)
         if self._broken is not None:
@@ -496,18 +504,10 @@ class ServerCore:
         else:
             self._snapshots.wait_for(due, version)
 
-    # What workers keep
-
-    def _worker_state(self, event: ReceivedMessage, now: float) -> list[Action]:
-        self.members.current(event.sender)
-        if isinstance(event.message, PutWorkerState):
-            return [self._checkpoint.keep(event, now)]
-        return [self._checkpoint.fetch(event)]
-
     # The driver
 
-    def _poll(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
-        message = message_of(event, Poll)
+    def _poll(self, event: ReceivedMessage[Poll]) -> list[Action]:
+        message = event.message
         missing = self._snapshots.first_epoch_missing
         events, number = self.ledger.events, self._checkpoint.number
         if message.captured >= number:
@@ -518,18 +518,18 @@ class ServerCore:
             update = replace(update, captured=number)
         return [SendReply(DRIVER, update)]
 
-    def _command(self, event: ReceivedMessage, now: float) -> list[Action]:
-        message, before = message_of(event, Command), self.ledger.learning_rate
+    def _command(self, event: ReceivedMessage[Command]) -> list[Action]:
+        message, before = event.message, self.ledger.learning_rate
         self.ledger.command(message.stop, message.learning_rate, message.epochs)
         if self._commit_filter is not None and self.ledger.learning_rate != before:
             self._commit_filter.forget_norms()
         if message.begin:
             self.members.started = True
-        going = [*self._begin_epoch(now), *self._open_gate()]
-        return [SendReply(DRIVER, Done()), *going, *self._close_round(now)]
+        going = [*self._begin_epoch(), *self._open_gate()]
+        return [SendReply(DRIVER, Done()), *going, *self._close_round()]
 
-    def _fetch_center(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
-        message = message_of(event, FetchCenter)
+    def _fetch_center(self, event: ReceivedMessage[FetchCenter]) -> list[Action]:
+        message = event.message
         if not 0 <= message.seat < self._spec.workers:
             raise RefusedError(
                 f"The run has the workers 0 to {self._spec.workers - 1}. Received: worker "
@@ -548,10 +548,10 @@ class ServerCore:
 
     # Checkpoints
 
-    def _begin_checkpoint(self, event: ReceivedMessage, now: float) -> list[Action]:
+    def _begin_checkpoint(self, event: ReceivedMessage[BeginCheckpoint]) -> list[Action]:
         if self._broken is not None:
             raise RefusedError(f"There is no center to save. Received: {self._broken}")
-        at_once = message_of(event, BeginCheckpoint).at_once or not self._checkpoint.active
+        at_once = event.message.at_once or not self._checkpoint.active
         barrier = self._waiters.barrier
         waiting = [each for each in barrier.values() if isinstance(each.message, CommitReply)]
         # The others have just sent what they keep, or have not begun.
@@ -559,19 +559,16 @@ class ServerCore:
         self._checkpoint.begin([] if at_once else set(self.ledger.at_work) - silent)
         return [
             SendReply(DRIVER, Done()),
-            *(self._ask_at_barrier(each, now) for each in waiting if not at_once),
+            *(self._ask_at_barrier(each) for each in waiting if not at_once),
         ]
 
-    def _ask_at_barrier(self, reply: SendReply, now: float) -> SendReply:
+    def _ask_at_barrier(self, reply: SendReply) -> SendReply:
         """Ask a worker that waits at the end of an epoch for what it keeps."""
         message, seat = reply.message, reply.to.seat
         if isinstance(message, CommitReply):
-            message = replace(message, keep=self._checkpoint.asks(seat, now))
+            message = replace(message, keep=self._checkpoint.asks(seat))
         del self._waiters.barrier[seat]
         return dataclasses.replace(reply, message=message)
-
-    def _fetch_part(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
-        return [self._checkpoint.part(event)]
 
     @classmethod
     def resumed(

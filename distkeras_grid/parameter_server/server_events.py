@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from distkeras_grid.errors import ParameterServerError, ProtocolError, RefusedError
+import numpy as np
+
+from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.outliers import CommitStatistics
 from distkeras_grid.parameter_server.membership import ConnectionId
-from distkeras_grid.parameter_server.messages import Message, PutOptimizerState, WindowCommit
-from distkeras_grid.rules.finite_checks import Magnitude, size_of
-from distkeras_grid.weights import StateSection, Vector
+from distkeras_grid.parameter_server.messages import Message, WindowCommit
+from distkeras_grid.rules.finite_checks import Magnitude
+from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _Message = TypeVar("_Message", bound=Message)
@@ -29,42 +31,28 @@ class JoinRequest:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReceivedMessage:
-    """A complete message has arrived."""
+@dataclass(slots=True, eq=False)
+class ReceivedMessage(Generic[_Message]):
+    """A complete message has arrived; the core's table of handlers goes by its kind."""
 
     sender: ConnectionId
-    message: Message
+    message: _Message
     # The sender's buffer, shape ``(size,)``, ``float32``. It has the vector of the message, and
-    # receives the vector of the answer.
-    vector: Vector | None = None
+    # receives the vector of the answer. Empty for messages that need none.
+    vector: Vector = field(default_factory=lambda: np.empty(0, np.float32))
     bytes_up: int = 0  # Bytes of the frame
-    # How large the received numbers are, found out before the lock is taken
+    # How large the numbers of a commit are; None if nobody has looked before the lock was taken.
     size: Magnitude | None = None
+    transport: str = ""  # How vectors travel on the connection
     # The state that came with the message. The core keeps it.
     state: NDArray[np.uint8] | None = None
+    # What is wrong with a commit, in words; empty if it may be folded.
+    reason: str = ""
+    measure: CommitStatistics | None = None
 
 
-def message_event(
-    section: StateSection,
-    sender: ConnectionId,
-    message: Message,
-    vector: Vector | None = None,
-    bytes_up: int = 0,
-    state: NDArray[np.uint8] | None = None,
-) -> ReceivedMessage:
-    """Return the event of a message, after a look at the numbers that came with it."""
-    size = None
-    if isinstance(message, PutOptimizerState):
-        if vector is None or state is None or state.shape != (section.nbytes,):
-            raise RefusedError(
-                f"Weights and {section.nbytes} bytes of the optimizer's state are expected. "
-                f"Received: {'none' if state is None else state.size}."
-            )
-        size = size_of(vector) if section.is_finite(state) else Magnitude.NOT_FINITE
-    elif vector is not None and isinstance(message, WindowCommit):
-        size = size_of(vector)
-    return ReceivedMessage(sender, message, vector, bytes_up, size, state)
+#: A window's commit, with its vector and what is known about it.
+ReceivedCommit: TypeAlias = ReceivedMessage[WindowCommit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +62,7 @@ class Disconnect:
     sender: ConnectionId
 
 
-Event: TypeAlias = JoinRequest | ReceivedMessage | Disconnect
+Event: TypeAlias = JoinRequest | ReceivedMessage[Any] | Disconnect
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +95,3 @@ class RejectWaiter:
 
 
 Action: TypeAlias = SeatGrant | SendReply | RejectWaiter
-
-
-def message_of(event: ReceivedMessage, kind: type[_Message]) -> _Message:
-    """Return the message, which the table of handlers has chosen by its kind."""
-    if not isinstance(event.message, kind):
-        raise ProtocolError(f"{kind.__name__} is expected. Received: {event.message!r}.")
-    return event.message
-
-
-def vector_of(event: ReceivedMessage) -> Vector:
-    """Return the vector that must have come with a message."""
-    if event.vector is None:
-        raise ProtocolError(f"{event.message!r} needs a vector. Received: none.")
-    return event.vector

@@ -1,4 +1,9 @@
-"""The server's sockets and threads: one thread for each connection."""
+"""The server's sockets and threads: one thread for each connection, and one lock around the core.
+
+Receiving and sending happen outside the lock, in each connection's own buffer. If a request cannot
+be answered at once (the start, a synchronous round), the answer is put into the mailbox of the
+waiting connection later, by the connection that completes the round.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
 
 from distkeras_grid.array_tree import Packed, pack
 from distkeras_grid.errors import (
@@ -25,7 +34,6 @@ from distkeras_grid.parameter_server.auth import (
 )
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.coordinator import Coordinator
 from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import (
     LONGEST_GOODBYE,
@@ -36,19 +44,34 @@ from distkeras_grid.parameter_server.messages import (
     Endpoint,
     Keepalive,
     Message,
+    Poll,
     Proof,
+    PutOptimizerState,
+    Ready,
     Rejection,
+    Resume,
     ShareMemory,
     ShareMemoryReply,
+    WindowCommit,
     WorkerHello,
 )
-from distkeras_grid.parameter_server.server_events import SendReply
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
+    DRIVER,
+    Action,
+    Disconnect,
+    JoinRequest,
+    ReceivedMessage,
+    RejectWaiter,
+    SeatGrant,
+    SendReply,
+)
 from distkeras_grid.parameter_server.settings import (
     ServerAddress,
     ServerSettings,
 )
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
-from distkeras_grid.parameter_server.spill import scratch
+from distkeras_grid.parameter_server.spill import scratch, spill
 from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.parameter_server.timeouts import (
     GOODBYE_SECONDS,
@@ -57,6 +80,7 @@ from distkeras_grid.parameter_server.timeouts import (
     LOOK_SECONDS,
 )
 from distkeras_grid.parameter_server.transports import Listener
+from distkeras_grid.rules.finite_checks import size_of
 from distkeras_grid.weights import Vector, empty_vector
 
 #: Connections in addition to one for each seat: the driver's, those of old attempts, strangers'.
@@ -78,11 +102,21 @@ class Service:
     ) -> None:
         self._settings = settings
         self._key = key
-        self._coordinator = Coordinator(settings.spec, center, saved)
+        spec = settings.spec
+        self._core = (
+            ServerCore.resumed(spec, saved, spill) if saved else ServerCore(spec, center, spill)
+        )
+        self._lock = threading.Lock()
+        # What each connection has to send; any thread may add to it.
+        self._mailboxes: dict[ConnectionId, SimpleQueue[SendReply | RejectWaiter]] = {}
+        # Whether workers wait for the driver at the end of an epoch.
+        self._driver_is_due = threading.Event()
+        # One clock for deadlines and history: Unix time that never goes back.
+        self._epoch = time.time() - time.monotonic()
         # Bytes of the workers' vectors that are mapped here.
         self._borrowed = 0
         self._borrowed_lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(2 * settings.spec.workers + SPARE_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(2 * spec.workers + SPARE_CONNECTIONS)
         self._listener = Listener(settings.place)
         self._listener.serve(self._slots, self._serve)
 
@@ -123,9 +157,8 @@ class Service:
             self._slots.release()
 
     def _say_goodbye(self, channel: Channel, error: ParameterServerError) -> None:
-        name = ProtocolError if isinstance(error, ProtocolError) else type(error)
         try:
-            channel.send(Close(name.__name__, str(error)[:LONGEST_GOODBYE]))
+            channel.send(Close(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
         except OSError:
             return
         channel.close_after_goodbye(GOODBYE_SECONDS)
@@ -158,8 +191,21 @@ class Service:
 
     # Workers
 
+    def _join(self, hello: WorkerHello) -> ConnectionId:
+        """Give a seat to a connection. Whatever an older connection waits for ends."""
+        with self._lock:
+            first, *rest = self._core.handle(
+                JoinRequest(hello.seat, hello.attempt), self._epoch + time.monotonic()
+            )
+            self._deliver([first, *rest])
+        if isinstance(first, RejectWaiter):
+            raise first.error
+        if not isinstance(first, SeatGrant):
+            raise _no_answer(f"attempt {hello.attempt} of worker {hello.seat} to join")
+        return first.session
+
     def _serve_worker(self, channel: Channel, hello: WorkerHello) -> None:
-        session = self._coordinator.join(hello.seat, hello.attempt)
+        session = self._join(hello)
         try:
             channel.connection.vector = empty_vector(self._settings.spec.size)
             channel.send(Done())
@@ -180,7 +226,10 @@ class Service:
                     return
                 channel.send(answer.message, answer.vector, answer.state)
         finally:
-            self._coordinator.lose(session)
+            with self._lock:
+                now = self._epoch + time.monotonic()
+                self._deliver(self._core.handle(Disconnect(session), now))
+                del self._mailboxes[session]
             # The connection refers to itself, so it lives until the next collection of garbage.
             # Its vector must not: with every lost worker another one would stay.
             if channel.connection.lends:
@@ -203,7 +252,7 @@ class Service:
         channel.connection.vector = own.vector
         channel.connection.lend(own.vector, theirs)
         try:
-            channel.send_file(ShareMemoryReply(), own.file)
+            channel.send(ShareMemoryReply(), file=own.file)
         finally:
             own.close()
 
@@ -233,22 +282,50 @@ class Service:
         While the answer waits for other workers, each side checks that the other is alive.
         """
         connection = channel.connection
-        answer = self._coordinator.post(
-            session,
-            message,
-            connection.vector,
-            connection.frame_size,
-            connection.received_state,
-        )
+        vector, state = connection.vector, connection.received_state
+        if isinstance(message, PutOptimizerState) and state is not None:
+            weights = 4 * self._settings.spec.size
+            vector, state = state[:weights].view(np.float32), state[weights:]
+        vector = empty_vector(0) if vector is None else vector
+        event = ReceivedMessage[Any](session, message, vector, connection.frame_size, state=state)
+        if isinstance(message, WindowCommit):
+            # Outside the lock: it reads the whole vector.
+            event.size = size_of(vector)
+        elif isinstance(message, Ready | Resume):
+            event.transport = channel.transport
+        with self._lock:
+            answer = self._deliver(
+                self._core.handle(event, self._epoch + time.monotonic()), session
+            )
         keepalive_at = time.monotonic() + KEEPALIVE_SECONDS
         while answer is None:
-            answer = self._coordinator.wait(session, LOOK_SECONDS)
-            if answer is None and channel.stream.ended():
-                return None
-            if answer is None and time.monotonic() > keepalive_at:
-                channel.send(Keepalive())
-                keepalive_at = time.monotonic() + KEEPALIVE_SECONDS
+            try:
+                answer = self._mailboxes[session].get(timeout=LOOK_SECONDS)
+            except Empty:
+                if channel.stream.ended():
+                    return None
+                if time.monotonic() > keepalive_at:
+                    channel.send(Keepalive())
+                    keepalive_at = time.monotonic() + KEEPALIVE_SECONDS
+        if isinstance(answer, RejectWaiter):
+            raise answer.error
         return answer
+
+    def _deliver(
+        self, actions: Sequence[Action], to: ConnectionId | None = None
+    ) -> SendReply | RejectWaiter | None:
+        """Put answers into the mailboxes of those who wait; return the one to `to`, if any."""
+        own = None
+        for action in actions:
+            if isinstance(action, SeatGrant):
+                self._mailboxes[action.session] = SimpleQueue()
+            elif action.to == to:
+                own = action
+            elif action.to in self._mailboxes:
+                self._mailboxes[action.to].put(action)
+        if self._settings.spec.schedule.epoch_barrier:
+            (self._driver_is_due.set if self._core.driver_is_due else self._driver_is_due.clear)()
+        return own
 
     # The driver
 
@@ -256,9 +333,29 @@ class Service:
         channel.send(Done())
         while (message := channel.receive(None)) is not None:
             try:
-                answer = self._coordinator.drive(message)
+                answer = self._drive(message)
             except RefusedError as error:
                 channel.send(Rejection(str(error)))
             else:
                 state = answer.state if answer.tree is None else pack(answer.tree)
                 channel.send(answer.message, answer.vector, state)
+
+    def _drive(self, message: Message) -> SendReply:
+        """Answer the driver: at once, or as late as the message allows."""
+        if isinstance(message, Poll):
+            self._driver_is_due.wait(message.patience)
+        with self._lock:
+            event = ReceivedMessage[Any](DRIVER, message)
+            answer = self._deliver(self._core.handle(event, self._epoch + time.monotonic()), DRIVER)
+        if isinstance(answer, RejectWaiter):
+            raise answer.error
+        if answer is None:
+            raise _no_answer(f"the driver's {message!r}")
+        return answer
+
+
+def _no_answer(question: str) -> ParameterServerError:
+    """Return the error for a request that the core has not answered, which is a defect."""
+    return ParameterServerError(
+        f"The parameter server has no answer, which is a defect in it. Received: {question}."
+    )

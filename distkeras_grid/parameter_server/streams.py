@@ -10,8 +10,10 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
-from distkeras_grid.parameter_server.messages import TransportName
+#: How vectors travel between a worker and the server; empty if nobody tells.
+TransportName: TypeAlias = Literal["", "tcp", "unix socket", "shared memory"]
 
 #: Seconds of silence before TCP's first probe of the peer's host, seconds between probes, and
 #: number of probes: a dead host is noticed after a minute.
@@ -69,10 +71,22 @@ class SocketStream:
                 return len(data), _FILE.unpack(content)[0]
         return len(data), None
 
-    def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; return how many bytes went."""
-        self._set_timeout(seconds)
-        return self._socket.sendmsg(parts)
+    def send(self, parts: Sequence[memoryview], deadline: float) -> None:
+        """Send all bytes of the parts before a moment on the monotonic clock."""
+        left = list(filter(None, parts))
+        while left:
+            self._set_timeout(seconds_left(deadline))
+            try:
+                sent = self._socket.sendmsg(left)
+            except TimeoutError:
+                # Another thread that receives here may have set a shorter one on the socket.
+                if time.monotonic() >= deadline:
+                    raise
+                continue
+            while left and sent >= len(left[0]):
+                sent -= len(left.pop(0))
+            if left:
+                left[0] = left[0][sent:]
 
     def receive_into(self, target: memoryview, seconds: float | None) -> int:
         """Receive at least a byte; return how many, 0 if the peer has closed."""
@@ -106,23 +120,6 @@ class SocketStream:
         now = self._socket.gettimeout()
         if seconds is None or now is None or not 0.9 * now < seconds < 1.1 * now:
             self._socket.settimeout(seconds)
-
-
-def send_all(stream: SocketStream, parts: Sequence[memoryview], deadline: float) -> None:
-    """Send all bytes of the parts before a moment on the monotonic clock."""
-    left = [part for part in parts if part]
-    while left:
-        try:
-            sent = stream.send(left, seconds_left(deadline))
-        except TimeoutError:
-            # Another thread that receives here may have set a shorter one on the socket.
-            if time.monotonic() >= deadline:
-                raise
-            continue
-        while left and sent >= len(left[0]):
-            sent -= len(left.pop(0))
-        if left:
-            left[0] = left[0][sent:]
 
 
 def seconds_left(deadline: float) -> float:

@@ -241,7 +241,7 @@ class TokenServer:
                 return
             # The token always fits in the send buffer, so no client can make this thread wait.
             with contextlib.closing(stream), contextlib.suppress(OSError):
-                stream.send([token], 1.0)
+                stream.send([token], time.monotonic() + 1.0)
 
 
 class Listener:

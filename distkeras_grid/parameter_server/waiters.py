@@ -3,55 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
 
-from distkeras_grid.outliers import CommitStatistics
-from distkeras_grid.parameter_server.ledger import PendingCommit
 from distkeras_grid.parameter_server.membership import ConnectionId
-from distkeras_grid.parameter_server.server_events import SendReply
-from distkeras_grid.rules.finite_checks import Magnitude
-from distkeras_grid.weights import Vector
-
-
-@dataclass(slots=True, eq=False)
-class StartRequest:
-    """A session that waits for the start."""
-
-    session: ConnectionId
-    vector: Vector  # Receives the center
-
-
-@dataclass(slots=True, eq=False)
-class VectorCommit(PendingCommit):
-    """A commit with its vector, and what is known about it."""
-
-    vector: Vector
-    size: Magnitude | None
-    #: What is wrong with the commit, in words; empty if it may be folded.
-    reason: str = ""
-    measure: CommitStatistics | None = None
+from distkeras_grid.parameter_server.messages import Ready
+from distkeras_grid.parameter_server.server_events import (
+    ReceivedCommit,
+    ReceivedMessage,
+    SendReply,
+)
 
 
 @dataclass(slots=True)
 class Waiters:
     """The sessions that wait, with what they have sent or will receive."""
 
-    gate: list[StartRequest] = field(default_factory=list)
+    gate: list[ReceivedMessage[Ready]] = field(default_factory=list)
     #: Commits of a synchronous round, by seat.
-    round: dict[int, VectorCommit] = field(default_factory=dict)
+    round: dict[int, ReceivedCommit] = field(default_factory=dict)
     #: Answers that wait at the end of an epoch until the driver's callbacks have acted, by seat.
     barrier: dict[int, SendReply] = field(default_factory=dict)
-
-    def copy(self) -> Self:
-        """Return the same entries, which later changes of this one do not concern."""
-        return type(self)([*self.gate], {**self.round}, {**self.barrier})
 
     @property
     def sessions(self) -> list[ConnectionId]:
         """All that wait."""
         return [
-            *(each.session for each in self.gate),
-            *(each.session for each in self.round.values()),
+            *(each.sender for each in self.gate),
+            *(each.sender for each in self.round.values()),
             *(each.to for each in self.barrier.values()),
         ]
 
@@ -61,10 +38,10 @@ class Waiters:
         def drops(session: ConnectionId) -> bool:
             return session.seat == seat and only in (None, session)
 
-        dropped = [each.session for each in self.gate if drops(each.session)]
-        self.gate = [each for each in self.gate if not drops(each.session)]
-        if seat in self.round and drops(self.round[seat].session):
-            dropped.append(self.round.pop(seat).session)
+        dropped = [each.sender for each in self.gate if drops(each.sender)]
+        self.gate = [each for each in self.gate if not drops(each.sender)]
+        if seat in self.round and drops(self.round[seat].sender):
+            dropped.append(self.round.pop(seat).sender)
         if seat in self.barrier and drops(self.barrier[seat].to):
             dropped.append(self.barrier.pop(seat).to)
         return dropped

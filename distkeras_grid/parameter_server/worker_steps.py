@@ -6,6 +6,8 @@ worker sends its weights and its optimizer's state; `gradient_log` keeps these a
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from distkeras_grid.errors import RefusedError
@@ -21,7 +23,6 @@ from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.messages import (
     CommitReply,
     Done,
-    FetchState,
     FetchStep,
     OptimizerState,
     PutOptimizerState,
@@ -30,10 +31,8 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.server_events import (
     ReceivedMessage,
     SendReply,
-    message_of,
-    vector_of,
 )
-from distkeras_grid.rules.finite_checks import Magnitude
+from distkeras_grid.rules.finite_checks import is_finite
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
 
@@ -84,14 +83,19 @@ class WorkerSteps:
         """Complete the reply to a commit that is not folded; ask whoever has not answered."""
         return replace(reply, state_version=self.log.version, state_wanted=seat in self._asked)
 
-    def answer(self, event: ReceivedMessage) -> SendReply:
+    def answer(self, event: ReceivedMessage[Any]) -> SendReply:
         """Answer a request for a step or for the optimizer's state, or weights and state."""
-        if isinstance(event.message, FetchStep):
-            return self._fetch_step(event)
-        if isinstance(event.message, FetchState):
-            state = self.log.promised(event.sender.seat)
-            return SendReply(event.sender, OptimizerState(), size=state.nbytes, state=state)
-        return self._take_over(event)
+        match event.message:
+            case FetchStep(version):
+                step = self.log.step(event.sender.seat, version)
+                size = self._encoder.bytes_of(step.gradient)
+                reply = Step(step.learning_rate)
+                return SendReply(event.sender, reply, step.gradient, size)
+            case PutOptimizerState(version):
+                return self._take_over(event, version)
+            case _:
+                state = self.log.promised(event.sender.seat)
+                return SendReply(event.sender, OptimizerState(), size=state.nbytes, state=state)
 
     def _needs_state(self) -> bool:
         """Whether one worker of the round is to send its weights and its optimizer's state."""
@@ -106,26 +110,17 @@ class WorkerSteps:
         workers = self._spec.workers
         return self._spec.quorum_of(workers) == workers and not self._ledger.stop
 
-    def _fetch_step(self, event: ReceivedMessage) -> SendReply:
-        version = message_of(event, FetchStep).version
-        step = self.log.step(event.sender.seat, version)
-        size = self._encoder.bytes_of(step.gradient)
-        return SendReply(event.sender, Step(step.learning_rate, version), step.gradient, size)
-
-    def _take_over(self, event: ReceivedMessage) -> SendReply:
+    def _take_over(self, event: ReceivedMessage[Any], version: int) -> SendReply:
         """Take the weights of a worker, and the state of its optimizer."""
-        seat, version = event.sender.seat, message_of(event, PutOptimizerState).version
-        self._check(event, version)
-        if event.state is not None and self.log.receive(version, event.state):
-            self._asked.discard(seat)
-            self._center.replace(vector_of(event))
-            self._snapshots.arrive(version, self._center.vector)
-            self.log.forget(self._ledger.version)
-        return SendReply(event.sender, Done())
-
-    def _check(self, event: ReceivedMessage, version: int) -> None:
-        """Refuse weights or state that a worker cannot have, or was not asked for."""
-        seat, finite = event.sender.seat, event.size is not Magnitude.NOT_FINITE
+        seat, weights, state = event.sender.seat, event.vector, event.state
+        section = self._spec.layout.state_section
+        if state is None or (weights.size, state.size) != (self._spec.size, section.nbytes):
+            raise RefusedError(
+                f"{self._spec.size} weights and {section.nbytes} bytes of the optimizer's state "
+                f"are expected. Received: {weights.size} weights and "
+                f"{'none' if state is None else state.size}."
+            )
+        finite = is_finite(weights) and section.is_finite(state)
         if version > self._ledger.version or not finite:
             raise RefusedError(
                 f"Worker {seat} hands over weights and optimizer state that must be finite and of "
@@ -139,3 +134,9 @@ class WorkerSteps:
                 f"Worker {seat} is not asked for weights and optimizer state, and has windows left."
                 f" Received: those of version {version}."
             )
+        if self.log.receive(version, state):
+            self._asked.discard(seat)
+            self._center.replace(weights)
+            self._snapshots.arrive(version, self._center.vector)
+            self.log.forget(self._ledger.version)
+        return SendReply(event.sender, Done())

@@ -56,7 +56,6 @@ from distkeras_grid.parameter_server.server_events import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    message_event,
 )
 from distkeras_grid.records import EpochEnded, WorkerRecord
 from distkeras_grid.simulation.cluster import Cluster
@@ -66,8 +65,6 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import worker_core as cores
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.source import RowSource
     from distkeras_grid.outliers import Validate
@@ -208,7 +205,7 @@ class Simulation:
     def _get_ready(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         steps = self._spec.steps_per_window() if worker.holds else 0
         ready = Ready(worker.holds, self._cluster.window_seconds(session.seat, steps))
-        self._hear(session, ready, np.empty_like(worker.before))
+        self._hear(session, ready, vector=np.empty_like(worker.before))
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
         outage = self._cluster.outages[event.attempt]
@@ -227,17 +224,9 @@ class Simulation:
         self.lost += 1
         self._do(self._core.handle(Disconnect(session), self.now))
 
-    def _hear(
-        self,
-        session: ConnectionId,
-        message: Message,
-        vector: Vector | None = None,
-        bytes_up: int = 0,
-        state: NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Let the server receive a message, and do what it answers."""
-        section = self._spec.layout.state_section
-        event = message_event(section, session, message, vector, bytes_up, state)
+    def _hear(self, session: ConnectionId, message: Message, **parts: Any) -> None:
+        """Let the server receive a message with what came with it, and do what it answers."""
+        event = ReceivedMessage[Any](session, message, **parts)
         self._do(self._core.handle(event, self.now))
 
     def _go_on(self, worker: SimulatedWorker, session: ConnectionId) -> None:
@@ -261,10 +250,9 @@ class Simulation:
         size = worker.send(session, self._wire)
         self._later(self._up.pass_through(size, self.now), "arrival", session)
 
-    def _arrive(self, worker: SimulatedWorker, session: ConnectionId) -> None:
-        arrival, payload = worker.deliver()
+    def _arrive(self, worker: SimulatedWorker, session: ConnectionId) -> None:  # noqa: ARG002
         try:
-            self._hear(session, arrival.commit, payload, arrival.bytes_up)
+            self._do(self._core.handle(worker.deliver(), self.now))
         except RefusedError as refusal:
             worker.refuse(refusal)
 
@@ -278,7 +266,7 @@ class Simulation:
                     self._hear(session, FetchState())
                 case cores.StoreOptimizerState(version, weights):
                     state = worker.shared_state(version)
-                    self._hear(session, PutOptimizerState(version), weights, state=state)
+                    self._hear(session, PutOptimizerState(version), vector=weights, state=state)
                     worker.confirm_hand_over()
                     self._later(self._down.pass_through(0, self.now), "reply", session)
         except RefusedError as refusal:

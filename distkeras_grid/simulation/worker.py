@@ -10,10 +10,11 @@ from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.compression import DeltaDecoder, build_wire
 from distkeras_grid.parameter_server.frames import encoded_size
-from distkeras_grid.parameter_server.ledger import PendingCommit
 from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import CommitReply, Start, Step
+from distkeras_grid.parameter_server.server_events import ReceivedCommit, ReceivedMessage
 from distkeras_grid.rules import rule_of
+from distkeras_grid.rules.finite_checks import size_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import worker_core as cores
@@ -84,7 +85,7 @@ class SimulatedWorker:
         self.wanted: cores.Action | None = None
         # What it knows of the center, where replies tell changes; and the commit on its way.
         self._known = np.empty(0, self._dtype)
-        self._sent: tuple[PendingCommit, Vector] | None = None
+        self._sent: ReceivedCommit | None = None
         self.steps = 0
         self.started = self.seconds = 0.0
 
@@ -171,15 +172,16 @@ class SimulatedWorker:
         # A copy, so that the core can use its memory for the next commit.
         commit, payload = wanted.commit, wanted.payload.copy()
         size = wire.carry(payload)
-        self._sent = PendingCommit(session, commit, encoded_size(commit, size)), payload
+        bytes_up = encoded_size(commit, size)
+        self._sent = ReceivedMessage(session, commit, payload, bytes_up, size_of(payload))
         return size
 
-    def deliver(self) -> tuple[PendingCommit, Vector]:
-        """Return the commit in transit and its vector, which have now arrived."""
+    def deliver(self) -> ReceivedCommit:
+        """Return the commit in transit, which has now arrived."""
         if self._sent is None:
             raise GridError(f"Worker {self._number} has sent nothing.")
         sent, self._sent = self._sent, None
-        self.steps += sent[0].commit.steps
+        self.steps += sent.message.steps
         return sent
 
     def refuse(self, error: RefusedError) -> None:

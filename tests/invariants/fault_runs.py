@@ -55,7 +55,6 @@ from distkeras_grid.parameter_server.server_events import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    message_event,
 )
 from distkeras_grid.records import WindowRecord, WorkerRecord
 from distkeras_grid.rules import (
@@ -477,8 +476,7 @@ class FaultyRun:
         if isinstance(message, WindowCommit):
             key = (attempt.seat, attempt.number, message.epoch, message.window)
             self.sent.setdefault(key, (message, parts["vector"].copy()))
-        section = self.spec.layout.state_section
-        event = message_event(section, attempt.session, message, **parts)
+        event = ReceivedMessage(attempt.session, message, **parts)
         self.do(self.core.handle(event, self.now))
 
     def do(self, actions):

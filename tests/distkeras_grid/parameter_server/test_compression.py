@@ -38,7 +38,7 @@ def pair(state, client=True, server=True):
 
 
 def sent(sender, message):
-    payload = sender.packed(type(message), VECTOR)
+    payload = sender.pack(type(message), VECTOR)[-1]
     return sender.send(message, len(payload), PayloadKind.VECTOR) + bytes(payload)
 
 
@@ -103,7 +103,7 @@ def test_few_numbers_travel_as_pairs(message, numbers):
     sender, receiver = (client, server) if message is COMMIT else (server, client)
     vector = np.zeros(SIZE, np.float32)
     vector[SIZE - numbers :] = VECTOR[SIZE - numbers :]
-    payload = sender.packed(type(message), vector)
+    payload = sender.pack(type(message), vector)[-1]
     assert len(payload) == sparse_bytes(vector) == 8 * max(1, numbers)
     data = sender.send(message, len(payload), PayloadKind.VECTOR) + bytes(payload)
     assert receiver.receive(data) == [message]
@@ -113,7 +113,7 @@ def test_few_numbers_travel_as_pairs(message, numbers):
 
 def test_a_vector_that_would_not_be_shorter_travels_as_it_is():
     client, server = sparse_ends("running")
-    payload = client.packed(WindowCommit, VECTOR)
+    payload = client.pack(WindowCommit, VECTOR)[-1]
     assert len(payload) == sparse_bytes(VECTOR) == VECTOR.nbytes
     server.receive(client.send(COMMIT, len(payload), PayloadKind.VECTOR) + bytes(payload))
     np.testing.assert_array_equal(server.vector, VECTOR)

@@ -88,7 +88,7 @@ def examples():
         messages.WorkerStateReply(3, 7),
         messages.BeginCheckpoint(True),
         messages.FetchPart(3, 1),
-        messages.CheckpointPart(1, 2),
+        messages.CheckpointPart(2),
         messages.Heartbeat("reading", 9, "node-1", "/logs/stderr"),
         messages.ShareMemory(),
         messages.ShareMemoryReply(),

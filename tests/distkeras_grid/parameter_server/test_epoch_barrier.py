@@ -28,7 +28,6 @@ from distkeras_grid.parameter_server.server_events import (
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    message_event,
 )
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.rules import rule_of
@@ -61,7 +60,7 @@ class Team:
         return self.core.handle(JoinRequest(seat, attempt), 0.0)[0].session
 
     def hear(self, seat, message, now=0.0, **parts):
-        event = message_event(self.spec.layout.state_section, self.sessions[seat], message, **parts)
+        event = ReceivedMessage(self.sessions[seat], message, **parts)
         return self.core.handle(event, now)
 
     def ready(self, seat):

@@ -30,7 +30,6 @@ from distkeras_grid.parameter_server.server_events import (
     Disconnect,
     JoinRequest,
     ReceivedMessage,
-    message_event,
 )
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.weights import StateSection, Variable
@@ -161,7 +160,9 @@ class Grid:
 
     def say(self, session, message, held=None, state=None):
         """Send a message; return what of the answers is for its sender."""
-        actions = self.core.handle(message_event(STATE, session, message, held, 0, state), 0.0)
+        actions = self.core.handle(
+            ReceivedMessage(session, message, vector(0) if held is None else held, state=state), 0.0
+        )
         return next((action for action in actions if action.to == session), None)
 
     def start(self, session):

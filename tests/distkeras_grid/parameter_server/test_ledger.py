@@ -8,8 +8,9 @@ from msgspec import convert, structs
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
-from distkeras_grid.parameter_server.ledger import Ledger, PendingCommit
+from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.messages import Heartbeat, WindowCommit
+from distkeras_grid.parameter_server.server_events import ReceivedMessage
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
@@ -47,7 +48,7 @@ def local_set(**changes):
 
 def arrive(session, sequence, samples=1, steps=1, loss=0.5, version=0, **changes):
     commit = WindowCommit(sequence, version, 1, sequence, steps, samples, loss, {}, 0.0, 0.0)
-    return PendingCommit(session, structs.replace(commit, **changes), 100)
+    return ReceivedMessage(session, structs.replace(commit, **changes), bytes_up=100)
 
 
 def begin(state, rows):
@@ -62,7 +63,10 @@ def begin(state, rows):
 
 def fold_all(state, commits, reply_bytes=0):
     infos = [state.info(commit) for commit in commits]
-    return state.count_folded(commits, infos, 1.0, [reply_bytes] * len(commits))
+    state.version += 1
+    pairs = zip(commits, infos, strict=True)
+    replies = [state.count_folded(commit, info, reply_bytes) for commit, info in pairs]
+    return replies, state.end_epochs()
 
 
 def fold(state, arrival):
@@ -81,7 +85,7 @@ def test_what_a_commit_tells_of_its_local_set_is_an_event_folded_or_late():
     arrivals = [arrive(session, 0, local=told) for session in begin(state, [50, 50])]
     fold(state, arrivals[0])
     assert state.is_late(arrivals[1])
-    state.drop(arrivals[1], now=2.0)
+    state.drop(arrivals[1])
     assert kinds(state, LocalRecord) == [
         LocalRecord(0, 0, 1, True, told),
         LocalRecord(1, 0, 1, False, told),
@@ -131,7 +135,7 @@ def test_a_seat_without_rows_holds_nobody_up():
     state.members.ready(full, 100)
     assert state.may_start(full)
     assert state.members.missing([1]) == []
-    state.finish(empty, 1.0)
+    state.finish(empty)
     assert state.members.missing([1]) == []
     assert state.members.missing([]) == [1]
 
@@ -182,7 +186,7 @@ def test_the_driver_reads_what_becomes_of_each_worker():
     state.members.lose(first)
     again = state.members.join(0, 0)
     state.members.resume(again)
-    state.finish(second, 1.0)
+    state.finish(second)
     state.members.lose(second)
     newer = state.members.join(0, 3)
     state.members.fail(newer, "ValueError", "no")
@@ -368,7 +372,7 @@ def test_a_quorum_counts_those_that_could_still_come():
     assert state.members.needed([]) == 4
     state.members.lose(sessions[4])
     assert state.members.needed([0, 1]) == 4, "who died may come back"
-    state.finish(sessions[3], 1.0)
+    state.finish(sessions[3])
     assert state.members.needed([0, 1]) == 3, "so many more are to finish"
     assert state.members.missing([0, 1]) == [2, 4]
     assert make(seats=5, rule="averaging").members.needed([]) == 5
@@ -381,7 +385,7 @@ def test_what_comes_after_its_round_is_dropped_counted_and_told():
     assert not any(state.is_late(arrival) for arrival in first)
     fold_all(state, first[:2])
     assert state.is_late(first[2])
-    reply, snapshots = state.drop(first[2], now=2.0)
+    reply, snapshots = state.drop(first[2])
     assert (reply.version, list(snapshots)) == (1, [1])
     assert (state.samples_folded, state.samples_dropped) == (20, 10)
     assert state.update(0).seats[2].samples_folded == 0
@@ -397,7 +401,7 @@ def test_samples_that_were_dropped_are_not_trained_again():
     fold(state, arrive(first, 0))
     late = arrive(second, 0, samples=6)
     assert state.admit(late)
-    state.drop(late, now=1.0)
+    state.drop(late)
     with pytest.raises(RefusedError):
         state.admit(arrive(second, 1, samples=5, version=1))
     assert state.admit(arrive(second, 1, samples=4, version=1))
@@ -406,11 +410,13 @@ def test_samples_that_were_dropped_are_not_trained_again():
 def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():
     state = make(seats=3, rows=30, epochs=2, rule="averaging", quorum=0.6, snapshots_per_epoch=1)
     sessions = begin(state, [10] * 3)
+    state.members.now = 1.0
     for sequence in range(2):
         fold_all(state, [arrive(s, sequence, samples=10) for s in sessions[:2]])
-    assert list(state.finish(sessions[0], 2.0)) == []
+    assert list(state.finish(sessions[0])) == []
     assert not state.stop
-    assert list(state.finish(sessions[1], 3.0)) == [2]
+    state.members.now = 3.0
+    assert list(state.finish(sessions[1])) == [2]
     assert state.stop, "the third is not waited for"
     assert [event.at for event in kinds(state, EpochEnded)] == [1.0, 3.0]
 
@@ -420,7 +426,7 @@ def test_a_run_that_the_driver_has_stopped_ends_no_further_epoch():
     (session,) = begin(state, [10])
     fold(state, arrive(session, 0, samples=10))
     state.command(stop=True, learning_rate=None)
-    assert list(state.finish(session, 2.0)) == []
+    assert list(state.finish(session)) == []
     assert len(kinds(state, EpochEnded)) == 1
 
 
@@ -463,8 +469,8 @@ def test_what_is_not_folded_is_not_added():
     state = make(seats=2, rows=8, epochs=1, rule="averaging", quorum=0.5)
     first, second = begin(state, [4, 4])
     fold(state, arrive(first, 0, samples=4, state=state_of(1)))
-    state.drop(arrive(second, 0, samples=2, state=state_of(70)), now=2.0)
-    state.skip(arrive(second, 1, samples=2, state=state_of(700)), "", None, now=3.0)
+    state.drop(arrive(second, 0, samples=2, state=state_of(70)))
+    state.skip(arrive(second, 1, samples=2, state=state_of(700)), "", None)
     assert sums(state) == [(1,)]
 
 

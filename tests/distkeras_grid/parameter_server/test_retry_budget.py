@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from distkeras_grid.errors import AuthenticationError, RefusedError, ServerUnreachableError
+from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.parameter_server.retry_budget import LONGEST_PAUSE, RetryBudget, pauses
 
 
@@ -43,43 +43,6 @@ def test_the_seconds_are_for_all_connections_together():
         allowance.connect(lambda left: tries.append(left) or refuse(left))
     assert len(tries) == 1
     assert allowance.used_up
-
-
-def test_another_key_is_tried_again_only_after_both_ends_had_the_same():
-    tries = []
-
-    def differ(seconds):
-        tries.append(seconds)
-        raise AuthenticationError("another key")
-
-    with pytest.raises(AuthenticationError):
-        RetryBudget(10).connect(differ)
-    assert len(tries) == 1
-    with pytest.raises(AuthenticationError):
-        RetryBudget(0.3, known=True).connect(differ)
-    assert len(tries) > 2
-
-
-@pytest.mark.parametrize(
-    ("errors", "raised"),
-    [
-        ([AuthenticationError, ServerUnreachableError], AuthenticationError),
-        ([AuthenticationError, ServerUnreachableError] * 2, AuthenticationError),
-        (
-            [AuthenticationError, ServerUnreachableError, ServerUnreachableError],
-            ServerUnreachableError,
-        ),
-    ],
-)
-def test_another_key_is_told_if_only_the_last_attempt_has_no_time_to_find_it(errors, raised):
-    left = iter(errors)
-    more = iter([True] * (len(errors) - 1))
-
-    def attempt(seconds):
-        raise next(left)("no")
-
-    with pytest.raises(raised):
-        RetryBudget(10, known=True).connect(attempt, lambda: next(more, False))
 
 
 def test_what_cannot_heal_is_not_tried_again():

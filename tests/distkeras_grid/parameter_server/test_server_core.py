@@ -58,7 +58,6 @@ from distkeras_grid.parameter_server.server_events import (
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    message_event,
 )
 from distkeras_grid.records import (
     LateRecord,
@@ -238,10 +237,9 @@ class MindMachine(RuleBasedStateMachine):
     # What both are told
 
     def say(self, session, message, vector=None, state=None):
-        section = self.spec.layout.state_section
-        return self.core.handle(
-            message_event(section, session, message, vector, 10, state), self.now
-        )
+        parts = {} if vector is None else {"vector": vector}
+        event = ReceivedMessage(session, message, bytes_up=10, state=state, **parts)
+        return self.core.handle(event, self.now)
 
     def those(self, data, condition):
         """Return one of the workers for which a condition holds; none ends the step."""
@@ -887,7 +885,6 @@ class StepsMachine(RoundMachine):
             behind = self.version - worker.weights
             assert behind == 0 or behind > MOST_STEPS or worker.detached
             return False
-        assert answer.message.version == worker.weights
         np.testing.assert_array_equal(answer.vector, self.steps[worker.weights])
         worker.weights += 1
         worker.promised, worker.detached = None, False

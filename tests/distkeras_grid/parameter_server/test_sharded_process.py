@@ -321,7 +321,7 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
             *(settings, np.zeros(9, np.float32), several.key), serve=lambda *_: next(drivers)
         )
         exchange(client, {0, 1}, 0)
-        monkeypatch.setattr(several.services[1]._coordinator._core.center, "fold", failing)
+        monkeypatch.setattr(several.services[1]._core.center, "fold", failing)
         running.begin_checkpoint(at_once=True)
         hear, heard = running._receive, []
 

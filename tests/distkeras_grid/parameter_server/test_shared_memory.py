@@ -25,11 +25,10 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
 )
 from distkeras_grid.parameter_server import client as client_module
-from distkeras_grid.parameter_server import coordinator, service, shared_memory, streams
+from distkeras_grid.parameter_server import service, shared_memory, streams
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
-from distkeras_grid.parameter_server.client_session import ClientSession
-from distkeras_grid.parameter_server.messages import PayloadKind, ShareMemory, ShareMemoryReply
+from distkeras_grid.parameter_server.messages import ShareMemory, ShareMemoryReply
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.shared_memory import SharedBuffer, borrow
 from distkeras_grid.records import WorkerRecord
@@ -164,9 +163,9 @@ def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
     sent = []
     send = client._session.channel.stream.send
 
-    def count(parts, seconds):
+    def count(parts, deadline):
         sent.append(sum(map(len, parts)))
-        return send(parts, seconds)
+        send(parts, deadline)
 
     monkeypatch.setattr(client._session.channel.stream, "send", count)
     tools.exchange(client, tools.commit(0))
@@ -266,15 +265,15 @@ def not_permitted(*arguments):
 @pytest.mark.parametrize("sender", [ShareMemory, ShareMemoryReply])
 def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkeypatch, sender):
     """Some sandboxes forbid it."""
-    send_file = Channel.send_file
+    send = Channel.send
 
-    def send(self, message, file):
+    def send_without(self, message, *section, **file):
         with monkeypatch.context() as patch:
             if isinstance(message, sender):
                 patch.setattr(streams.SocketStream, "send_file", not_permitted)
-            send_file(self, message, file)
+            send(self, message, *section, **file)
 
-    monkeypatch.setattr(Channel, "send_file", send)
+    monkeypatch.setattr(Channel, "send", send_without)
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
@@ -287,10 +286,10 @@ def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkey
 def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
     bench = serve(trainable_size=SIZE)
 
-    def fenced(self, *arguments):
+    def fenced(self):
         raise FencedError("another one has it")
 
-    monkeypatch.setattr(ClientSession, "swap_files", fenced)
+    monkeypatch.setattr(Channel, "take_file", fenced)
     gc.collect()
     before = memories()
     with pytest.raises(FencedError):
@@ -307,7 +306,7 @@ def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch):
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = bench.worker()
     with ordinary_file() as file, pytest.raises(RefusedError):
-        client._session.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
+        client._session.ask(ShareMemory(), ShareMemoryReply, file=file)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert transports_of(bench) == ["unix socket"]
@@ -317,7 +316,7 @@ def test_memory_is_shared_once(serve, tools):
     bench = serve(trainable_size=SIZE)
     client = bench.worker()
     with memory()() as file, pytest.raises(RefusedError):
-        client._session.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
+        client._session.ask(ShareMemory(), ShareMemoryReply, file=file)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert bench.service._borrowed == 4 * SIZE
@@ -326,26 +325,23 @@ def test_memory_is_shared_once(serve, tools):
 def test_a_message_without_its_file_is_refused(serve, monkeypatch):
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = serve(trainable_size=SIZE).worker()
-    channel = client._session.channel
-    channel._send_bytes(
-        channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
-    )
-    channel.stream.send([memoryview(b"0")], 5)
+    stream = client._session.channel.stream
+    monkeypatch.setattr(stream, "send_file", lambda *_: stream._socket.send(b"0"))
     with pytest.raises(RefusedError):
-        client._session._wait(ShareMemoryReply, 5)
+        client._session.ask(ShareMemory(), ShareMemoryReply, file=0)
 
 
 def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch):
-    send_file = Channel.send_file
+    send = Channel.send
 
-    def lie(self, message, file):
+    def lie(self, message, *section, **file):
         if isinstance(message, ShareMemoryReply):
             with ordinary_file() as other:
-                send_file(self, message, other)
+                send(self, message, file=other)
         else:
-            send_file(self, message, file)
+            send(self, message, *section, **file)
 
-    monkeypatch.setattr(Channel, "send_file", lie)
+    monkeypatch.setattr(Channel, "send", lie)
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
@@ -355,14 +351,14 @@ def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch
 def test_what_a_worker_changes_after_it_was_checked_is_not_folded(serve, tools, monkeypatch):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
-    checked = coordinator.message_event
+    checked = service.size_of
 
-    def check(*arguments):
-        event = checked(*arguments)
+    def check(vector):
+        size = checked(vector)
         client.outgoing[:] = np.nan
-        return event
+        return size
 
-    monkeypatch.setattr(coordinator, "message_event", check)
+    monkeypatch.setattr(service, "size_of", check)
     client.outgoing[:] = 3
     reply = np.empty(SIZE, np.float32)
     client.exchange(tools.commit(0), client.outgoing, reply)

@@ -160,7 +160,7 @@ def test_another_user_is_turned_away(listener):
         assert accepted.empty()
     ours = transport(5)
     theirs = accepted.get(timeout=5)
-    ours.send([memoryview(b"x")], 5)
+    ours.send([memoryview(b"x")], time.monotonic() + 5)
     assert theirs.receive_into(memoryview(bytearray(1)), 5) == 1
     ours.close()
     theirs.close()
@@ -288,7 +288,7 @@ class TestTransport:
 
         def trickle():
             for place in range(300):
-                assert client.send([memoryview(frame[place : place + 1])], 5) == 1
+                send_all(client, frame[place : place + 1])
             send_all(client, frame[300:])
 
         sending = threading.Thread(target=trickle)
@@ -343,7 +343,7 @@ class TestTransport:
 
         def trickle():
             for byte in self.frame_start():
-                client.send([memoryview(bytes([byte]))], 1)
+                client.send([memoryview(bytes([byte]))], time.monotonic() + 1)
                 if going.wait(0.2):
                     return
 
@@ -365,7 +365,7 @@ class TestTransport:
 
         def fill():
             while True:
-                client.send([data], 0.2)
+                client.send([data], time.monotonic() + 0.2)
 
         with pytest.raises(TimeoutError):
             fill()
@@ -389,9 +389,9 @@ class TestTransport:
         sent = (tmp_path / "sent").open("wb+", buffering=0)
         with sent:
             sent.write(b"content")
-            client.send([memoryview(b"before")], 5)
+            client.send([memoryview(b"before")], time.monotonic() + 5)
             client.send_file(sent.fileno(), 5)
-        client.send([memoryview(b"after")], 5)
+        client.send([memoryview(b"after")], time.monotonic() + 5)
         target = bytearray(6)
         assert (server.receive_into(memoryview(target), 5), bytes(target)) == (6, b"before")
         count, file = server.receive_file(5)
@@ -424,9 +424,7 @@ class TestTransport:
 
 
 def send_all(stream, data):
-    view = memoryview(data)
-    while view:
-        view = view[stream.send([view], 5) :]
+    stream.send([memoryview(data)], time.monotonic() + 5)
 
 
 class Delayed(socket.socket):

@@ -61,7 +61,7 @@ class Server:
         return self.update()
 
     def update(self):
-        return CenterUpdate(9, self.history.samples, (), (), 0, self.captured)
+        return CenterUpdate(9, self.history.samples, (), (), self.captured)
 
     def parts(self, number):
         assert number == self.captured
