@@ -210,8 +210,7 @@ class HandshakeListener:
     ) -> None:
         self._run, self._key, self._admit = run, key, admit
         self._strangers = threading.BoundedSemaphore(STRANGERS)
-        self._listener = Listener(place)
-        self._listener.serve(self._strangers, self._meet)
+        self._listener = Listener(place, self._strangers, self._meet)
 
     def __enter__(self) -> Self:
         return self

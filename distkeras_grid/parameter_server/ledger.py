@@ -192,18 +192,6 @@ class Ledger:
                 f"worker has left for it. Received: {commit.steps} steps, {commit.samples} samples "
                 f"of {left}"
             )
-        return "" if commit.local is None else self._unfit_local(commit.local)
-
-    def _unfit_local(self, local: LocalSet) -> str:
-        """Return why the result of a local set is none of this run, empty if it is one."""
-        drawn = self._spec.data.local
-        if drawn is None:
-            return "workers of this run draw no local sets. Received: the result of one"
-        if (local.train, local.test) != (drawn.local_train, drawn.local_test):
-            return (
-                f"a local set has {drawn.local_train} tiles for training and {drawn.local_test} "
-                f"for the test. Received: {local.train} and {local.test}"
-            )
         return ""
 
     def check_finite(self, arrival: ReceivedCommit, finite: bool) -> str:

@@ -117,8 +117,7 @@ class Service:
         self._borrowed = 0
         self._borrowed_lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(2 * spec.workers + SPARE_CONNECTIONS)
-        self._listener = Listener(settings.place)
-        self._listener.serve(self._slots, self._serve)
+        self._listener = Listener(settings.place, self._slots, self._serve)
 
     @property
     def address(self) -> ServerAddress:

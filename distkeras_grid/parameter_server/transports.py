@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import secrets
-import selectors
 import socket
 import struct
 import sys
@@ -18,12 +17,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.parameter_server.streams import SocketStream
-from distkeras_grid.parameter_server.timeouts import PAUSE_SECONDS, STALL_SECONDS
+from distkeras_grid.parameter_server.timeouts import (
+    LOOK_SECONDS,
+    PAUSE_SECONDS,
+    STALL_SECONDS,
+)
 
 _Result = TypeVar("_Result")
 _BACKLOG = 256
@@ -36,41 +39,21 @@ Route: TypeAlias = Callable[[float], SocketStream]
 
 
 def connect_tcp(host: str, port: int, seconds: float) -> SocketStream:
-    """Connect to a host and port.
-
-    The time is divided among the addresses of the host, so a silent one does not use it up.
-    """
-    until = time.monotonic() + seconds
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    failed = OSError(errno.EADDRNOTAVAIL, "the host has no address")
-    for number, (family, kind, protocol, _, address) in enumerate(addresses):
-        share = (until - time.monotonic()) / (len(addresses) - number)
-        try:
-            return _connected(socket.socket(family, kind, protocol), address, share)
-        except OSError as error:
-            failed = error
-    raise failed
+    """Connect to a host and port; of several addresses, each has half of the time."""
+    return _stream_of(socket.create_connection((host, port), max(0.001, seconds / 2)))
 
 
 def connect_unix(name: str, seconds: float) -> SocketStream:
     """Connect to a Unix socket of this user on this host, by its abstract name (Linux)."""
-    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    stream = _connected(unix, name, seconds)
-    if not _is_of_this_user(unix):
-        stream.close()
-        raise PermissionError(errno.EACCES, "a process of another user listens there")
-    return stream
-
-
-def _connected(connected: socket.socket, address: Any, seconds: float) -> SocketStream:
-    try:
+    with contextlib.ExitStack() as opened:
+        unix = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         # Zero would mean not to wait at all.
-        connected.settimeout(max(0.001, seconds))
-        connected.connect(address)
-    except OSError:
-        connected.close()
-        raise
-    return _stream_of(connected)
+        unix.settimeout(max(0.001, seconds))
+        unix.connect(name)
+        if not _is_of_this_user(unix):
+            raise PermissionError(errno.EACCES, "a process of another user listens there")
+        opened.pop_all()
+    return _stream_of(unix)
 
 
 def _is_of_this_user(unix: socket.socket) -> bool:
@@ -94,72 +77,50 @@ def _stream_of(connected: socket.socket) -> SocketStream:
 
 
 class SocketAcceptor:
-    """A listening socket; closed with the door.
+    """A listening socket, and the thread that accepts from it.
 
-    A thread that is about to accept knows the socket by the number of its descriptor. If the socket
-    were closed then, the number could belong to another one already, and the thread would accept
-    the client of somebody else. So the descriptor is closed by the last that leaves: the thread
-    that closes the door, or the one that still accepts.
+    Only that thread closes the socket: another one could close it just before `accept`, which would
+    then accept from whatever has its descriptor by then.
+
+    `welcome`: called with each client, in this thread.
     """
 
-    def __init__(self, listening: socket.socket) -> None:
-        with contextlib.ExitStack() as opened:
-            opened.enter_context(listening)
-            listening.setblocking(False)
-            self._listening = listening
-            # A waiting thread hears that the door is closed. A listening socket that is shut down
-            # tells it on Linux only.
-            heard, self._bell = map(opened.enter_context, socket.socketpair())
-            self._events = opened.enter_context(selectors.DefaultSelector())
-            for waited_for in (listening, heard):
-                self._events.register(waited_for, selectors.EVENT_READ)
-            self._opened = opened.pop_all()
-        self._left = threading.Condition()
-        self._accepting = 0
+    def __init__(self, listening: socket.socket, welcome: Callable[[SocketStream], None]) -> None:
+        listening.settimeout(LOOK_SECONDS)
+        self._listening, self._welcome = listening, welcome
         self._closed = threading.Event()
-
-    def accept(self) -> SocketStream | None:
-        """Wait for the next client; None once closed. A Unix socket turns other users away."""
-        while (connected := self._accepted()) is not None:
-            # On some systems it would not block, as the listening socket.
-            connected.setblocking(True)
-            if connected.family != socket.AF_UNIX or _is_of_this_user(connected):
-                return _stream_of(connected)
-            connected.close()
-        return None
-
-    def _accepted(self) -> socket.socket | None:
-        with self._left:
-            if self._closed.is_set():
-                return None
-            self._accepting += 1
-        try:
-            while True:
-                self._events.select()
-                if self._closed.is_set():
-                    return None
-                # Whoever came may have left, or have been accepted by another thread.
-                with contextlib.suppress(BlockingIOError):
-                    return self._listening.accept()[0]
-        finally:
-            with self._left:
-                self._accepting -= 1
-                self._close_if_left()
+        self._thread = threading.Thread(target=self._accept_all, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Let nobody in any more."""
-        with self._left:
-            if not self._closed.is_set():
-                self._closed.set()
-                self._bell.send(b"\0")
-            self._close_if_left()
-            # A thread that does not leave in time closes the socket when it does.
-            self._left.wait_for(lambda: not self._accepting, STALL_SECONDS)
+        self._closed.set()
+        # On Linux the thread hears it; elsewhere it looks soon.
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join(STALL_SECONDS)
 
-    def _close_if_left(self) -> None:
-        if self._closed.is_set() and not self._accepting:
-            self._opened.close()
-            self._left.notify_all()
+    def _accept_all(self) -> None:
+        """Accept clients; a failure costs one client, and the next one is accepted."""
+        with self._listening:
+            while not self._closed.is_set():
+                try:
+                    connected = self._listening.accept()[0]
+                    # On some systems it has the timeout of the listening socket.
+                    connected.setblocking(True)
+                    # A Unix socket turns other users away.
+                    if connected.family == socket.AF_UNIX and not _is_of_this_user(connected):
+                        connected.close()
+                    else:
+                        self._welcome(_stream_of(connected))
+                except TimeoutError:
+                    continue
+                except OSError as error:
+                    if self._closed.is_set():
+                        return
+                    # Out of file descriptors, or a client that left before it was accepted.
+                    sys.stderr.write(f"cannot accept a connection: {error}\n")
+                    time.sleep(PAUSE_SECONDS)
 
 
 def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
@@ -216,32 +177,18 @@ class TokenServer:
         listening = listen(bind_host, port, port_retries)
         self.port: int = listening.getsockname()[1]
         self.token = secrets.token_hex(16)
-        self._door = SocketAcceptor(listening)
-        self._thread = threading.Thread(target=self._answer, daemon=True)
-        self._thread.start()
+        self._door = SocketAcceptor(listening, self._answer)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._door.close()
-        self._thread.join(STALL_SECONDS)
 
-    def _answer(self) -> None:
-        token = memoryview(self.token.encode("ascii"))
-        while True:
-            try:
-                stream = self._door.accept()
-            except OSError:
-                # A client has left before it was accepted, or there are too many open files for a
-                # while.
-                time.sleep(PAUSE_SECONDS)
-                continue
-            if stream is None:
-                return
-            # The token always fits in the send buffer, so no client can make this thread wait.
-            with contextlib.closing(stream), contextlib.suppress(OSError):
-                stream.send([token], time.monotonic() + 1.0)
+    def _answer(self, stream: SocketStream) -> None:
+        # The token always fits in the send buffer, so no client can make this thread wait.
+        with contextlib.closing(stream), contextlib.suppress(OSError):
+            stream.send([memoryview(self.token.encode("ascii"))], time.monotonic() + 1.0)
 
 
 class Listener:
@@ -251,60 +198,38 @@ class Listener:
     process that is killed leaves nothing behind.
     """
 
-    def __init__(self, place: BindAddress) -> None:
+    def __init__(
+        self,
+        place: BindAddress,
+        slots: threading.BoundedSemaphore,
+        serve: Callable[[SocketStream], None],
+    ) -> None:
+        """Let `serve` serve each client in a thread of its own, and release a slot afterwards."""
+        self._slots, self._serve = slots, serve
         tcp = listen(place.bind_host, place.port, place.port_retries)
         port = tcp.getsockname()[1]
         name = f"\0dkg-{secrets.token_hex(16)}"
-        with contextlib.ExitStack() as opened:
-            self._doors = [SocketAcceptor(tcp)]
-            opened.callback(self._doors[0].close)
-            unix = _listen_at(name)
-            if unix is not None:
-                self._doors.append(SocketAcceptor(unix))
-            opened.pop_all()
+        unix = _listen_at(name)
         self.address = ServerAddress(place.advertised_host, port, None if unix is None else name)
-
-    def serve(
-        self, slots: threading.BoundedSemaphore, serve: Callable[[SocketStream], None]
-    ) -> None:
-        """Let `serve` serve each client in a thread of its own, and release a slot afterwards."""
-        for door in self._doors:
-            threading.Thread(target=accept_all, args=(door, slots, serve), daemon=True).start()
+        self._doors = [SocketAcceptor(each, self._welcome) for each in (tcp, unix) if each]
 
     def close(self) -> None:
         """Stop listening."""
         for door in self._doors:
             door.close()
 
-
-def accept_all(
-    door: SocketAcceptor, slots: threading.BoundedSemaphore, serve: Callable[[SocketStream], None]
-) -> None:
-    """Accept clients until the door is closed.
-
-    A failure costs one client, and the next one is accepted.
-    """
-    while True:
-        try:
-            stream = door.accept()
-        except OSError as error:
-            # Out of file descriptors, or a client that left before it was accepted.
-            sys.stderr.write(f"cannot accept a connection: {error}\n")
-            time.sleep(PAUSE_SECONDS)
-            continue
-        if stream is None:
-            return
-        if not slots.acquire(blocking=False):
+    def _welcome(self, stream: SocketStream) -> None:
+        if not self._slots.acquire(blocking=False):
             sys.stderr.write("too many connections: one was turned away\n")
             stream.close()
-            continue
+            return
         try:
-            threading.Thread(target=serve, args=(stream,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
         except RuntimeError as error:
             # Out of threads for now; the client tries again.
             sys.stderr.write(f"cannot serve a connection: {error}\n")
             stream.close()
-            slots.release()
+            self._slots.release()
 
 
 def _listen_at(name: str) -> socket.socket | None:

@@ -57,9 +57,6 @@ class DeepGradientCompression:
     warm_up_epochs : int, default 4
         Epochs at the start in which the sparsity is ``1 - 0.25 ** epoch``: 75, 93.75, 98.4 and
         99.6 %, as long as that is less.
-    clip_norm : float, optional
-        Largest Euclidean norm of a commit's trainable part, times ``1 / sqrt(workers)``. A larger
-        one is clipped before it is added. For recurrent nets.
 
     Raises
     ------
@@ -75,7 +72,6 @@ class DeepGradientCompression:
     sparsity: float = 0.999
     momentum: float = 0.0
     warm_up_epochs: int = 4
-    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         check_positive("sparsity", self.sparsity, below=1, zero=True)
@@ -85,12 +81,9 @@ class DeepGradientCompression:
             raise ConfigurationError(
                 f"warm_up_epochs must be a whole number of at least 0. Received: {epochs!r}."
             )
-        if self.clip_norm is not None:
-            check_positive("clip_norm", self.clip_norm)
         # Turns NumPy's numbers into plain ones, because they are written as JSON.
-        for name in ("sparsity", "momentum", "clip_norm"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else float(value))
+        for name in ("sparsity", "momentum"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "warm_up_epochs", int(epochs))
 
     def sparsity_of(self, epoch: int) -> float:
@@ -152,19 +145,14 @@ class Accumulator:
     >>> from distkeras_grid.weights import Variable
     >>> layout = WeightLayout((Variable("kernel", (2, 2)), Variable("bias", (1,))))
     >>> commit = np.array([3, -4, 1, 2, 0.5], np.float32)
-    >>> accumulator = Accumulator(DeepGradientCompression(), layout, workers=1)
+    >>> accumulator = Accumulator(DeepGradientCompression(), layout)
     >>> accumulator.compress(commit, epoch=9)
     >>> commit.tolist(), accumulator.residual.tolist()
     ([0.0, -4.0, 0.0, 0.0, 0.5], [3.0, 0.0, 1.0, 2.0, 0.0])
     """
 
-    def __init__(
-        self, compression: DeepGradientCompression, layout: WeightLayout, workers: int
-    ) -> None:
+    def __init__(self, compression: DeepGradientCompression, layout: WeightLayout) -> None:
         self._compression = compression
-        self._limit = None
-        if compression.clip_norm is not None:
-            self._limit = compression.clip_norm / math.sqrt(workers)
         self._parts: list[tuple[slice, bool]] = []
         start = 0
         for variable in layout.trainable:
@@ -182,7 +170,6 @@ class Accumulator:
         commit = vector[: self.residual.size]
         if not np.isfinite(commit).all():
             return
-        self._clip(commit)
         velocity = self._accumulate(commit)
         sparsity = self._compression.sparsity_of(epoch)
         # Where nothing is held back nothing is masked either, or the momentum would be lost.
@@ -203,13 +190,6 @@ class Accumulator:
             velocity[part][chosen] = 0
             commit[part].fill(0)
             commit[part][chosen] = sent
-
-    def _clip(self, commit: Vector) -> None:
-        if self._limit is None:
-            return
-        norm = float(np.linalg.norm(commit.astype(np.float64)))
-        if norm > self._limit:
-            np.multiply(commit, self._limit / norm, out=commit)
 
     def _accumulate(self, commit: Vector) -> Vector:
         """Add a commit to the residual; return the velocity."""
@@ -233,9 +213,7 @@ def gradient_compression(compression: object) -> DeepGradientCompression | None:
     return compression if isinstance(compression, DeepGradientCompression) else None
 
 
-def accumulators(
-    compression: object, layout: WeightLayout, workers: int
-) -> Callable[[], Accumulator] | None:
+def accumulators(compression: object, layout: WeightLayout) -> Callable[[], Accumulator] | None:
     """Return a function that makes a worker's accumulator, None if commits are sent whole."""
     settings = gradient_compression(compression)
-    return None if settings is None else partial(Accumulator, settings, layout, workers)
+    return None if settings is None else partial(Accumulator, settings, layout)

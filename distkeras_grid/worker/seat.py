@@ -34,7 +34,7 @@ def new_worker_core(
         rule,
         layout,
         policy,
-        accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
+        accumulator=accumulators(compression_of(spec.exchange.compression), layout),
         sends_all=spec.skips_nonfinite,
         validate=validate,
         dtype=dtype,

@@ -22,7 +22,7 @@ STEPS = 12
 
 def accumulator(**changes):
     settings = {"sparsity": 0.9, "momentum": 0.5, "warm_up_epochs": 0, **changes}
-    return Accumulator(DeepGradientCompression(**settings), LAYOUT, workers=1)
+    return Accumulator(DeepGradientCompression(**settings), LAYOUT)
 
 
 def gradients(seed=0):
@@ -93,7 +93,7 @@ def test_C3_of_a_large_tensor_about_so_many(sparsity):
     settings = DeepGradientCompression(sparsity, warm_up_epochs=0)
     row = np.random.default_rng(1).normal(size=layout.size).astype(np.float32)
     came = row.copy()
-    Accumulator(settings, layout, workers=1).compress(row, 1)
+    Accumulator(settings, layout).compress(row, 1)
     share = np.count_nonzero(row) / number_sent(layout.size, sparsity)
     assert FEWEST <= share <= MOST
     # A sample has found them, and the 3 that it has of 300 were not enough.

@@ -222,7 +222,6 @@ def test_the_driver_reads_what_becomes_of_each_worker():
         ({"epoch": 2**52}, True),
         ({"window": 100}, True),
         ({"window": 2**52}, True),
-        ({"local": local_set()}, True),
     ],
 )
 def test_what_must_not_be_folded_is_refused(change, finite):
@@ -234,15 +233,6 @@ def test_what_must_not_be_folded_is_refused(change, finite):
         _ = state.admit(arrival) and state.check_finite(arrival, finite)
     assert (state.to_saved(), state.update(0)) == before
     assert state.admit(arrive(session, 0))
-
-
-@pytest.mark.parametrize("change", [{"train": 49}, {"test": 4}, {"train": 2**52}])
-def test_a_local_set_is_as_large_as_the_run_says(change):
-    state = make(seats=2, local=LOCAL)
-    first, _ = begin(state, [50, 50])
-    with pytest.raises(RefusedError):
-        state.admit(arrive(first, 0, local=local_set(**change)))
-    assert state.admit(arrive(first, 0, local=local_set()))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ from distkeras_grid.parameter_server.server_events import (
 )
 from distkeras_grid.records import (
     LateRecord,
-    LocalSet,
     SkippedRecord,
     WindowRecord,
     WorkerRecord,
@@ -77,9 +76,8 @@ BYTES = 8
 VALUES = st.integers(-8, 8).map(lambda number: np.full(SIZE, number / 4, np.float32))
 NUMBERS = st.integers(0, SEATS - 1)
 CONTENTS = st.integers(0, 255)
-#: What may be wrong with the numbers of a commit, and what it may tell of a local set.
+#: What may be wrong with the numbers of a commit.
 NOT_FINITE = [{"loss": math.nan}, {"loss": math.inf}, {"payload": math.nan}]
-LOCAL = LocalSet(train=1, test=0, digest="0" * 16, read_seconds=0.0)
 
 
 def idle(worker):
@@ -414,7 +412,6 @@ class MindMachine(RuleBasedStateMachine):
                 {"epoch": 2**52},
                 {"window": ROWS},
                 {"window": 2**52},
-                {"local": LOCAL},
             ]
         ),
     )

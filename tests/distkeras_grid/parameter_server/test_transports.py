@@ -42,9 +42,21 @@ SIZE = 100_000
 VECTOR = np.arange(SIZE, dtype=np.float32)
 
 
+class Door:
+    """A listening socket, and who has come by it."""
+
+    def __init__(self, listening):
+        self._arrived = queue.SimpleQueue()
+        self._acceptor = SocketAcceptor(listening, self._arrived.put)
+        self.close = self._acceptor.close
+
+    def accept(self):
+        return self._arrived.get(timeout=5)
+
+
 def tcp(tmp_path):
     listening = listen("127.0.0.1", 0)
-    return partial(connect_tcp, *listening.getsockname()), SocketAcceptor(listening)
+    return partial(connect_tcp, *listening.getsockname()), Door(listening)
 
 
 def unix(tmp_path):
@@ -52,7 +64,7 @@ def unix(tmp_path):
     path = str(tmp_path / "door")
     listening.bind(path)
     listening.listen()
-    return partial(connect_unix, path), SocketAcceptor(listening)
+    return partial(connect_unix, path), Door(listening)
 
 
 def without_unix_sockets(name):
@@ -89,27 +101,58 @@ def test_where_no_unix_socket_leads_to_the_server_a_worker_takes_tcp(
 
 
 @pytest.fixture
-def listener():
-    listening = Listener(BindAddress("127.0.0.1", "127.0.0.1"))
+def arrived():
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def listener(arrived):
+    place, slots = BindAddress("127.0.0.1", "127.0.0.1"), threading.BoundedSemaphore(2)
+    listening = Listener(place, slots, arrived.put)
     yield listening
     listening.close()
 
 
 def unix_of(listener):
-    """Return the way to a listener's Unix socket, and its door."""
-    transport, _ = routes(listener.address)
-    _, door = listener._doors
-    return transport, door
+    """Return the way to a listener's Unix socket."""
+    return routes(listener.address)[0]
+
+
+def test_more_clients_than_slots_are_turned_away(listener, arrived, capsys):
+    streams = [unix_of(listener)(5) for _ in range(3)]
+    assert streams[2].receive_into(memoryview(bytearray(1)), 5) == 0
+    for stream in (*streams, *(arrived.get(timeout=5) for _ in range(2))):
+        stream.close()
+    assert "too many connections" in capsys.readouterr().err
+
+
+def test_without_a_thread_a_client_is_sent_away_and_the_next_one_is_served(
+    listener, arrived, monkeypatch
+):
+    start, failed = threading.Thread.start, []
+
+    def fail_once(self):
+        if not failed:
+            failed.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    first = unix_of(listener)(5)
+    assert first.receive_into(memoryview(bytearray(1)), 5) == 0
+    second = unix_of(listener)(5)
+    for stream in (first, second, arrived.get(timeout=5)):
+        stream.close()
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract names")
 
 
 @linux
-def test_a_unix_socket_has_no_file_that_a_kill_could_leave(listener):
+def test_a_unix_socket_has_no_file_that_a_kill_could_leave(listener, arrived):
     assert listener.address.unix_name.startswith("\0")
-    transport, door = unix_of(listener)
-    for stream in (transport(5), door.accept()):
+    transport = unix_of(listener)
+    for stream in (transport(5), arrived.get(timeout=5)):
         stream.close()
     listener.close()
     with pytest.raises(ConnectionRefusedError):
@@ -150,21 +193,16 @@ two_users = pytest.mark.skipif(
 
 
 @two_users
-def test_another_user_is_turned_away(listener):
-    transport, door = unix_of(listener)
-    accepted = queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
-    thread.start()
+def test_another_user_is_turned_away(listener, arrived):
     with stranger("connect", listener.address.unix_name) as told:
         assert told == "received 0"
-        assert accepted.empty()
-    ours = transport(5)
-    theirs = accepted.get(timeout=5)
+        assert arrived.empty()
+    ours = unix_of(listener)(5)
+    theirs = arrived.get(timeout=5)
     ours.send([memoryview(b"x")], time.monotonic() + 5)
     assert theirs.receive_into(memoryview(bytearray(1)), 5) == 1
     ours.close()
     theirs.close()
-    thread.join(5)
 
 
 @two_users
@@ -184,59 +222,15 @@ def test_where_another_user_listens_a_worker_takes_tcp(serve, tools):
 @linux
 def test_each_end_looks_whose_process_the_other_one_is(listener, monkeypatch):
     """Also without root: both ends are told that this process is of another user."""
-    transport, door = unix_of(listener)
+    transport = unix_of(listener)
     number = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: number)
     with pytest.raises(PermissionError):
         transport(5)
-    threading.Thread(target=door.accept, daemon=True).start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
         raw.settimeout(5)
         raw.connect(listener.address.unix_name)
         assert raw.recv(1) == b""
-
-
-@pytest.fixture
-def silent():
-    """Addresses that answer nothing: the queue of each is full, so Linux ignores a connect."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(2):
-            listening = stack.enter_context(socket.socket())
-            listening.bind(("127.0.0.1", 0))
-            listening.listen(0)
-            for _ in range(3):
-                waiting = stack.enter_context(socket.socket())
-                waiting.setblocking(False)
-                waiting.connect_ex(listening.getsockname())
-            found.append(listening.getsockname())
-        yield found
-
-
-def resolve_to(addresses, monkeypatch):
-    entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: entries)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="others refuse where the queue is full")
-class TestHostWithSeveralAddresses:
-    def test_silent_ones_share_the_time(self, silent, monkeypatch):
-        resolve_to(silent, monkeypatch)
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
-            connect_tcp("host", 1, 0.5)
-        assert 0.4 < time.monotonic() - began < 0.9
-
-    def test_the_one_behind_a_silent_one_is_reached(self, silent, monkeypatch, tmp_path):
-        transport, door = tcp(tmp_path)
-        resolve_to([silent[0], transport.args], monkeypatch)
-        transport(1.0).close()
-        door.close()
-
-    def test_a_host_without_addresses_is_an_error_of_the_system(self, monkeypatch):
-        resolve_to([], monkeypatch)
-        with pytest.raises(OSError, match="address"):
-            connect_tcp("host", 1, 0.5)
 
 
 @pytest.mark.parametrize("kind", [tcp, unix], ids=lambda kind: kind.__name__)
@@ -405,63 +399,15 @@ class TestTransport:
         assert server.receive_into(memoryview(bytearray(9)), 5) == 4
         assert server.receive_file(5) == (0, None)
 
-    def test_who_waits_at_a_door_is_told_that_it_is_closed(self, kind, tmp_path):
-        _, door = kind(tmp_path)
-        told = queue.SimpleQueue()
-        for _ in range(2):
-            threading.Thread(target=lambda: told.put(door.accept()), daemon=True).start()
-        # Whether they wait already or come too late: both happen.
-        door.close()
-        assert [told.get(timeout=5) for _ in range(2)] == [None, None]
-        door.close()
-
     def test_a_closed_door_lets_nobody_in(self, ends):
         transport, door, _, _ = ends
         door.close()
-        assert door.accept() is None
         with pytest.raises(OSError):  # noqa: PT011 - its kind is the transport's
             transport(1)
 
 
 def send_all(stream, data):
     stream.send([memoryview(data)], time.monotonic() + 5)
-
-
-class Delayed(socket.socket):
-    """A listening socket whose thread is held up for a moment just before it accepts.
-
-    The descriptor that it then accepts from is a number, which belongs to another socket if this
-    one was closed meanwhile.
-    """
-
-    def __init__(self, listening, seconds=0.3):
-        super().__init__(listening.family, listening.type, fileno=listening.detach())
-        self.entered, self.going, self.seconds = threading.Event(), threading.Event(), seconds
-        self.was_open = []
-
-    def accept(self):
-        self.entered.set()
-        self.going.wait(self.seconds)
-        self.was_open.append(self.fileno() >= 0)
-        return super().accept()
-
-
-def test_no_descriptor_is_closed_while_a_thread_is_about_to_accept_from_it():
-    """It accepted a client of another socket, which had been given the number meanwhile."""
-    listening = Delayed(listen("127.0.0.1", 0))
-    door = SocketAcceptor(listening)
-    accepted = queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
-    with socket.create_connection(listening.getsockname(), timeout=5):
-        thread.start()
-        assert listening.entered.wait(5)
-        door.close()
-        listening.going.set()
-        thread.join(5)
-        assert listening.was_open == [True]
-        assert listening.fileno() < 0
-        accepted.get(timeout=5).close()
-    assert door.accept() is None
 
 
 def test_a_connection_that_is_reset_does_not_end_the_answers(monkeypatch):
@@ -480,4 +426,4 @@ def test_a_connection_that_is_reset_does_not_end_the_answers(monkeypatch):
         with socket.create_connection(address, timeout=5) as stream:
             assert stream.recv(100).decode("ascii") == server.token
     assert failed
-    assert not server._thread.is_alive()
+    assert not server._door._thread.is_alive()

@@ -204,7 +204,7 @@ def test_nothing_of_a_skipped_window_is_held_back(loss, value):
         DownpourRule(),
         layout,
         planned,
-        accumulator=lambda: Accumulator(settings, layout, 1),
+        accumulator=lambda: Accumulator(settings, layout),
         sends_all=True,
     )
     *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
@@ -233,7 +233,7 @@ def test_what_is_held_back_begins_anew_with_each_attempt_only():
     layout = WeightLayout((Variable("x", (3, 4)),))
     planned = EpochSampler(rows=4, batch_size=1, window=1, shuffle=False)
     worker = WorkerCore(
-        0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
+        0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout)
     )
     *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
@@ -247,9 +247,7 @@ def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
     layout = WeightLayout((Variable("x", (3, 4)),))
     center = np.zeros(12, np.float32)
     planned = EpochSampler(rows=4, batch_size=1, window=1, shuffle=False)
-    worker = WorkerCore(
-        0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
-    )
+    worker = WorkerCore(0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout))
     *_, compute = worker.handle(cores.StartAnswer(start(), center))
     compute.after[:] = np.arange(12)
     exchanged(worker, 3)
@@ -488,7 +486,7 @@ def test_what_was_held_back_comes_again_only_if_nothing_was_sent_since(sequence,
     """Whatever other workers have sent; an older one would count twice what has been sent since."""
 
     def dgc():
-        return Accumulator(DeepGradientCompression(0.9, warm_up_epochs=0), LAYOUT, 1)
+        return Accumulator(DeepGradientCompression(0.9, warm_up_epochs=0), LAYOUT)
 
     held = {name: np.ones_like(array) for name, array in cores.residual_of(dgc()).items()}
     event = recalled(sequence, version, residuals=held)

@@ -156,7 +156,7 @@ class Seat:
 
         client, engine = self.client(attempt), self.engine()
         start = client.ready(ROWS)
-        held = accumulators(self.compression, engine.layout, workers=1)
+        held = accumulators(self.compression, engine.layout)
         plan = Chosen(PLAN, windows)
         core = WorkerCore(0, self.rule, engine.layout, plan, accumulator=held)
         with suppress(Death):
