@@ -52,18 +52,3 @@ def test_nothing_is_told_from_the_end_of_an_epoch_on_that_is_still_awaited():
     assert len(log.after(0, 10, before_epoch=2)) == 3
     assert len(log.after(0, 10, before_epoch=1.5)) == 3
     assert len(log.after(2, 2, before_epoch=3)) == 2
-
-
-def test_held_events_are_told_later_and_once():
-    log = EventLog()
-    for worker in range(3):
-        log.add(WorkerRecord(worker, 7, "joined"))
-    assert len(log.after(1, 10)) == 2
-    log.hold()
-    for worker in range(3, 6):
-        log.add(WorkerRecord(worker, 7, "joined"))
-    assert [event.worker for event in log.after(1, 10)] == [1, 2]
-    assert log.after(3, 10) == []
-    assert log.stops_at == 3
-    log.go_on()
-    assert [event.worker for event in log.after(3, 10)] == [3, 4, 5]

@@ -4,7 +4,7 @@ import pytest
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
-from distkeras_grid.parameter_server.messages import MESSAGES, Message, PayloadKind, WorkerEnd
+from distkeras_grid.parameter_server.messages import Message, PayloadKind, WorkerEnd
 
 NUMBER = len(frames.MAGIC) + 1
 
@@ -35,24 +35,3 @@ def test_fields_beyond_the_limit_are_neither_sent_nor_received(limit):
         frames.encode(WorkerEnd())
     with pytest.raises(RemoteProtocolError):
         frames.decode_header(frame[: frames.HEADER_SIZE])
-
-
-@pytest.mark.parametrize("number", [len(MESSAGES), len(MESSAGES) + 1, 255])
-def test_a_message_that_does_not_exist_is_an_error_of_the_other_side(number):
-    frame = bytearray(frames.encode(WorkerEnd())[: frames.HEADER_SIZE])
-    frame[NUMBER] = number
-    with pytest.raises(RemoteProtocolError):
-        frames.decode_header(frame)
-
-
-@pytest.mark.parametrize("payload", [0, 1000])
-def test_the_size_of_a_frame_includes_its_section(payload):
-    content = PayloadKind.VECTOR if payload else PayloadKind.NOTHING
-    frame = frames.encode(WorkerEnd(), payload, content)
-    assert frames.encoded_size(WorkerEnd(), payload) == len(frame) + payload
-
-
-def test_a_frame_has_no_section_unless_one_is_named():
-    header = frames.decode_header(frames.encode(WorkerEnd())[: frames.HEADER_SIZE])
-    assert header.payload == 0
-    assert frames.encoded_size(WorkerEnd()) == len(frames.encode(WorkerEnd()))

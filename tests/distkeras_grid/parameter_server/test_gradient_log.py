@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.gradient_log import (
-    MOST_STEPS,
-    STEPS_BETWEEN_STATES,
     GradientLog,
-    LoggedStep,
 )
 from distkeras_grid.parameter_server.messages import (
     Command,
@@ -50,91 +47,10 @@ def state(value=0.0, count=7):
     return STATE.pack([np.int64(count), vector(value)])
 
 
-def bytes_in(replay):
-    """Return the bytes of all arrays of a replay."""
-    steps = [step.gradient for step in replay._steps.values()]
-    states = [*replay._promised.values(), *([] if replay.state is None else [replay.state])]
-    return sum(array.nbytes for array in [*steps, *states])
-
-
-def test_the_newest_state_stays():
-    replay = GradientLog()
-    assert [replay.receive(version, state(version)) for version in (5, 5, 4)] == [
-        True,
-        False,
-        False,
-    ]
-    assert replay.version == 5
-    np.testing.assert_array_equal(replay.state, state(5))
-
-
 def test_an_optimizer_without_a_state_hands_over_its_weights_alone():
     replay = GradientLog()
     assert replay.receive(5, np.empty(0, np.uint8))
     assert (replay.version, replay.begin(1)) == (5, (5, False))
-
-
-def test_steps_are_kept_while_somebody_needs_them():
-    replay = GradientLog()
-    replay.begin(1)
-    for version in range(4):
-        replay.add(version, LoggedStep(vector(version), None))
-    replay.step(1, 2)
-    replay.receive(3, state())
-    replay.forget(newest=4)
-    assert replay.step(1, 2).gradient[0] == 2
-    with pytest.raises(RefusedError):
-        replay.step(1, 1)
-
-
-def test_a_promise_is_kept_until_the_first_step_whoever_is_lost():
-    replay = GradientLog()
-    replay.receive(1, state(6))
-    replay.begin(0)
-    replay.add(1, LoggedStep(vector(), None))
-    replay.lose(0)
-    np.testing.assert_array_equal(replay.promised(0), state(6))
-    replay.step(0, 1)
-    with pytest.raises(RefusedError):
-        replay.promised(0)
-
-
-def test_a_seat_that_is_lost_or_has_left_keeps_no_steps():
-    for go in (GradientLog.lose, GradientLog.leave):
-        replay = GradientLog()
-        replay.begin(0)
-        replay.add(0, LoggedStep(vector(), None))
-        replay.receive(1, state())
-        replay.forget(newest=1)
-        replay.step(0, 0)
-        go(replay, 0)
-        replay.forget(newest=1)
-        with pytest.raises(RefusedError):
-            replay.step(0, 0)
-
-
-def test_a_seat_that_has_left_is_promised_nothing():
-    replay = GradientLog()
-    replay.receive(1, state(6))
-    replay.begin(0)
-    replay.leave(0)
-    with pytest.raises(RefusedError):
-        replay.promised(0)
-
-
-@pytest.mark.parametrize("tells", [True, False])
-def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
-    """A quorum goes on without it; it begins again, from newer weights, when it comes back."""
-    replay = GradientLog()
-    replay.begin(0)
-    for version in range(500):
-        replay.add(version, LoggedStep(vector(version), None))
-        if tells and version % STEPS_BETWEEN_STATES == 0:
-            replay.receive(version, state())
-        replay.forget(newest=version + 1)
-        assert bytes_in(replay) <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
-    with pytest.raises(RefusedError):
-        replay.step(0, 0)
 
 
 class Grid:
@@ -273,16 +189,6 @@ def test_a_run_that_its_quorum_has_ended_waits_for_no_weights():
     assert grid.center(1).message.version == 2
 
 
-def test_only_the_newest_connection_steps_and_tells():
-    grid = Grid()
-    grid.round(0)
-    old = grid.sessions[1]
-    grid.join(1, 1)
-    for message in (FetchStep(0), FetchState(), PutOptimizerState(1)):
-        with pytest.raises(FencedError):
-            grid.say(old, message, vector(5), state())
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_state_that_is_not_finite_is_refused_and_nobody_gets_it(value):
     grid = Grid()
@@ -353,13 +259,3 @@ def test_who_was_asked_tells_over_a_new_connection_but_no_new_attempt_does():
     other.start(other.sessions[0])
     with pytest.raises(RefusedError):
         other.tell(0, 2, 5)
-
-
-@pytest.mark.parametrize(("version", "value"), [(2, 1.0), (1, np.nan)])
-def test_weights_of_the_future_or_not_finite_are_refused(version, value):
-    grid = Grid()
-    grid.round(0)
-    grid.stop()
-    with pytest.raises(RefusedError):
-        grid.tell(0, version, value)
-    assert np.isfinite(grid.center().vector).all()

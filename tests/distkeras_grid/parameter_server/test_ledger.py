@@ -13,7 +13,6 @@ from distkeras_grid.parameter_server.messages import Heartbeat, WindowCommit
 from distkeras_grid.parameter_server.server_events import ReceivedMessage
 from distkeras_grid.records import (
     EpochEnded,
-    LateRecord,
     LocalRecord,
     LocalSet,
     WindowRecord,
@@ -204,57 +203,6 @@ def test_the_driver_reads_what_becomes_of_each_worker():
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "finite"),
-    [
-        ({"sequence": 1}, True),
-        ({"version": 1}, True),
-        ({"steps": 0}, True),
-        ({"samples": 0}, True),
-        ({"samples": 2, "steps": 3}, True),
-        ({"samples": 101}, True),
-        ({"samples": 2**62, "steps": 1}, True),
-        ({"loss": float("nan")}, True),
-        ({"loss": float("inf")}, True),
-        ({}, False),
-        ({"epoch": 0}, True),
-        ({"epoch": 4}, True),
-        ({"epoch": 2**52}, True),
-        ({"window": 100}, True),
-        ({"window": 2**52}, True),
-    ],
-)
-def test_what_must_not_be_folded_is_refused(change, finite):
-    state = make()
-    (session,) = begin(state, [100])
-    before = state.to_saved(), state.update(0)
-    arrival = arrive(session, **{"sequence": 0, **change})
-    with pytest.raises(RefusedError):
-        _ = state.admit(arrival) and state.check_finite(arrival, finite)
-    assert (state.to_saved(), state.update(0)) == before
-    assert state.admit(arrive(session, 0))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"train": -1},
-        {"test": 2**53},
-        {"digest": "a"},
-        {"read_seconds": -1.0},
-        {"read_seconds": float("nan")},
-        {"test_seconds": float("inf")},
-        {"bytes_read": {"a": -1}},
-        {"bytes_read": {"a" * 1001: 1}},
-        {"failures": {str(number): 1 for number in range(101)}},
-        {"metrics": {str(number): 1.0 for number in range(1001)}},
-    ],
-)
-def test_what_is_told_of_a_local_set_is_bounded(change):
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(msgspec.to_builtins(local_set(**change)), LocalSet)
-
-
 def test_workers_of_a_changed_number_name_only_the_epochs_that_are_left():
     earlier = PreviousProgress(epochs=2, version=7, folded=200)
     state = make(earlier=earlier)
@@ -298,21 +246,6 @@ def test_a_worker_trains_no_row_more_often_than_there_are_epochs():
     assert state.admit(arrive(second, 0, samples=4))
 
 
-@pytest.mark.parametrize("attempt", [0, 1])
-def test_who_has_joined_again_and_was_not_told_to_go_on_folds_nothing(attempt):
-    """Though its rows, and what is due of them, are known from before."""
-    state = make()
-    begin(state, [100])
-    again = state.members.join(0, attempt)
-    with pytest.raises(RefusedError):
-        state.admit(arrive(again, 0))
-    state.members.ready(again, 100)
-    with pytest.raises(RefusedError):
-        state.admit(arrive(again, 0))
-    state.start(again)
-    assert state.admit(arrive(again, 0))
-
-
 def test_an_epoch_ends_at_the_commit_that_completes_it():
     state = make(seats=2, rows=10, epochs=2, largest_share=6)
     first, second = begin(state, [6, 4])
@@ -354,47 +287,6 @@ def test_commands_reach_the_next_reply():
     for rate in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(RefusedError):
             state.command(None, rate)
-
-
-def test_a_quorum_counts_those_that_could_still_come():
-    state = make(seats=5, rows=50, rule="averaging", quorum=0.8)
-    sessions = begin(state, [10] * 5)
-    assert state.members.needed([]) == 4
-    state.members.lose(sessions[4])
-    assert state.members.needed([0, 1]) == 4, "who died may come back"
-    state.finish(sessions[3])
-    assert state.members.needed([0, 1]) == 3, "so many more are to finish"
-    assert state.members.missing([0, 1]) == [2, 4]
-    assert make(seats=5, rule="averaging").members.needed([]) == 5
-
-
-def test_what_comes_after_its_round_is_dropped_counted_and_told():
-    state = make(seats=3, rows=30, epochs=1, rule="averaging", quorum=0.6, snapshots_per_epoch=1)
-    sessions = begin(state, [10] * 3)
-    first = [arrive(session, 0, samples=10) for session in sessions]
-    assert not any(state.is_late(arrival) for arrival in first)
-    fold_all(state, first[:2])
-    assert state.is_late(first[2])
-    reply, snapshots = state.drop(first[2])
-    assert (reply.version, list(snapshots)) == (1, [1])
-    assert (state.samples_folded, state.samples_dropped) == (20, 10)
-    assert state.update(0).seats[2].samples_folded == 0
-    late = kinds(state, LateRecord)
-    assert [(event.worker, event.samples, event.version) for event in late] == [(2, 10, 1)]
-    assert not state.is_late(arrive(sessions[2], 1, version=reply.version)), "from what it was told"
-    assert [event.samples for event in kinds(state, EpochEnded)] == [20]
-
-
-def test_samples_that_were_dropped_are_not_trained_again():
-    state = make(seats=2, rows=20, epochs=1, rule="averaging", quorum=0.5)
-    first, second = begin(state, [10, 10])
-    fold(state, arrive(first, 0))
-    late = arrive(second, 0, samples=6)
-    assert state.admit(late)
-    state.drop(late)
-    with pytest.raises(RefusedError):
-        state.admit(arrive(second, 1, samples=5, version=1))
-    assert state.admit(arrive(second, 1, samples=4, version=1))
 
 
 def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():

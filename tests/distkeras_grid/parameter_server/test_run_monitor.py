@@ -238,13 +238,6 @@ def test_the_gate_does_not_open_for_some_while_others_are_on_the_way():
     assert begin.without == (2,)
 
 
-def test_who_is_started_again_in_its_warm_up_is_waited_for():
-    watch = watched(workers=2)
-    watch.handle(looked("ready", "joined", version=0), 0.0)
-    assert restarts(watch.handle(looked("ready", "joined", version=0), 30.1)) == [(1, 11, 30.1)]
-    assert watch.handle(looked("ready", "lost", version=0), 31.0) == []
-
-
 def test_the_time_to_start_begins_anew_when_all_were_there():
     watch = watched(round_timeout=1e3, synchronous=True)
     assert watch.handle(looked("running", "lost"), 0.0) == []
@@ -261,14 +254,6 @@ def test_a_lost_worker_ends_the_run_when_nobody_else_has_work():
     assert watch.handle(looked("finished", "lost"), 1001.0) == []
     assert watch.handle(looked("finished", "lost"), 1031.0) == []
     assert error_of(watch.handle(looked("finished", "lost"), 1031.1)) is StartTimeoutError
-
-
-def test_a_lost_worker_that_comes_back_trains_what_is_left():
-    watch = watched(round_timeout=1e6)
-    assert watch.handle(looked("finished", "lost", folded=60), 0.0) == []
-    assert watch.handle(looked("finished", "joined", folded=60), 29.0) == []
-    assert watch.handle(looked("finished", "running", folded=60), 45.0) == []
-    assert watch.handle(looked("finished", "finished", folded=100), 50.0) == [FinishRun()]
 
 
 def test_a_worker_that_gave_up_is_not_missing():
@@ -416,17 +401,6 @@ def test_a_quorum_goes_on_without_who_hangs_for_good():
         assert len(restarts(actions)) <= 1
 
 
-def test_two_that_hang_for_good_are_no_reason_to_wait_for_each_other():
-    watch, actions, number = watched(), [], 0
-    while not any(isinstance(action, FailRun) for action in actions):
-        attempt = 10 + number // 3
-        workers = seat(0, "running", attempt=attempt), seat(1, "running", attempt=attempt)
-        actions = watch.handle(StatusUpdate(workers, 1, 0, 0), 40.0 * number)
-        number += 1
-        assert number < 30
-    assert error_of(actions) is WorkerFailedError
-
-
 def test_who_lives_and_is_busy_has_more_time_than_who_is_silent():
     """A window takes 10 s: 20 of them are waited for, if signs of life come."""
     busy, silent = watched(workers=1), watched(workers=1)
@@ -471,15 +445,6 @@ def test_rounds_that_go_on_without_a_stuck_replacement_do_not_give_it_more_time(
         assert watch.handle(told, 10.0 * number) == []
     told = looked("joined", "running", "running", version=6)
     assert restarts(watch.handle(told, 30.1)) == [(0, 10, 30.1)]
-
-
-def test_a_replacement_before_the_first_commit_is_started_again_too():
-    watch = watched(workers=1)
-    for now, state in ((0.0, "running"), (5.0, "lost"), (9.0, "joined"), (39.0, "joined")):
-        assert watch.handle(looked(state, version=0), now) == []
-    assert watch.deadline == 39.0
-    stuck = watch.handle(looked("joined", version=0), 39.1)
-    assert restarts(stuck) == [(0, 10, pytest.approx(30.1))]
 
 
 # -- when something becomes due -----------------------------------------------------------------

@@ -1152,17 +1152,6 @@ def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
     assert (told.attempt, told.doing, told.beats, told.host) == (1, "", 0, "")
 
 
-def test_a_new_attempt_is_not_asked_what_the_one_before_was():
-    _, core = judged(workers=1, worker_state_limit=64)
-    (session,) = started(core, 1)
-    (reply,) = send(core, session, 0, 1)
-    assert reply.message.keep
-    newer = core.handle(JoinRequest(0, 1), 1.0)[0].session
-    core.handle(ReceivedMessage(newer, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 1.0)
-    with pytest.raises(RefusedError):
-        core.handle(ReceivedMessage(newer, PutWorkerState(1, 1), state=state_of(0)), 2.0)
-
-
 def judged(rule="downpour", workers=2, outliers=None, on_nonfinite="stop", **terms):
     spec = make_spec(
         workers=workers,

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import numpy as np
 import psutil
@@ -80,15 +79,6 @@ def test_only_the_owner_can_write_or_shorten_it(own):
     for change in (lambda: os.pwrite(own.file, b"x", 0), lambda: os.ftruncate(own.file, 0)):
         with pytest.raises(PermissionError):
             change()
-
-
-def test_it_outlives_its_descriptor_and_has_no_name(own):
-    theirs = borrow(own.file, SIZE)
-    names = os.listdir("/dev/shm")
-    own.close()
-    own.vector[:] = 7
-    np.testing.assert_array_equal(theirs, 7)
-    assert not [name for name in names if "distkeras" in name]
 
 
 @contextmanager
@@ -172,14 +162,6 @@ def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
     assert 0 < sum(sent) < 1000
 
 
-def test_by_tcp_nothing_is_shared(serve, tools):
-    bench = serve(trainable_size=SIZE)
-    client = bench.started(address=replace(bench.address, unix_name=None))
-    assert client.outgoing is None
-    tools.exchange(client, tools.commit(0))
-    assert transports_of(bench) == ["tcp"]
-
-
 @pytest.mark.parametrize("compression", ["bfloat16", "dgc"])
 def test_compressed_vectors_go_through_the_socket(serve, tools, compression):
     bench = serve(trainable_size=SIZE, compression=compression)
@@ -215,12 +197,6 @@ def test_without_memory_the_socket_carries_them(serve, tools, monkeypatch, modul
         assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
     assert client.outgoing is None
     assert transports_of(bench) == ["unix socket"]
-
-
-def test_an_old_system_has_none(monkeypatch):
-    monkeypatch.delattr(os, "memfd_create")
-    with pytest.raises(OSError, match="memfd_create"):
-        SharedBuffer(SIZE)
 
 
 def test_a_full_disk_leaves_no_descriptor_open(monkeypatch):
