@@ -8,7 +8,9 @@ input closes, the driver has gone, and this process ends, too.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from io import BufferedReader, BufferedWriter
 
 from distkeras_grid.parameter_server.service import Service
@@ -45,6 +47,14 @@ def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
             f"{cannot_listen(place.bind_host, place.port, place.port_retries, error)}\n"
         )
         return 1
+
+    def end(failed: threading.ExceptHookArgs) -> None:
+        """End the process if the core has failed; the driver reads what is written here."""
+        threading.__excepthook__(failed)
+        if service.broken:
+            os._exit(1)
+
+    threading.excepthook = end
     try:
         body = json.dumps(service.address.to_json()).encode("ascii")
         sink.write(LENGTH.pack(len(body)) + body)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class ServerCheckpoint:
     """The part of a server's core that keeps states.
 
-    `closed`: whether no state is taken any more, because the center may be lost.
+    `closed`: whether no state is taken any more, because the run was stopped.
     `number`: of the last checkpoint whose state was taken.
     """
 

@@ -10,10 +10,9 @@ An error that concerns only the sender of an event is raised. After a `RefusedEr
 changed and the conversation continues; any other `ParameterServerError` ends it. Whatever concerns
 other connections is an action.
 
-What ends the run for everybody breaks the core: an outlier where the run is to stop, or anything
-that is no `ParameterServerError`, such as a `MemoryError` or a defect of a rule. A commit may be in
-the center then and not in the ledger, so none is folded any more. Whoever waits is told, and the
-driver is told once.
+An outlier stops the run for everybody, where it is to: no commit is folded any more. Anything that
+is no `ParameterServerError`, such as a `MemoryError` or a defect of a rule, ends the process of the
+server, because a commit may be in the center and not in the ledger. The driver reads what it wrote.
 """
 
 from __future__ import annotations
@@ -134,10 +133,10 @@ class ServerCore:
             *(spec, self.ledger, self.center, self._steps, self._commit_filter)
         )
         self._waiters = Waiters()
-        # What has ended the run: no commit is folded any more, and nobody starts...
-        self._broken: ParameterServerError | None = None
-        # ...and whether that was in the middle of a fold, so that there is no center any more.
-        self._center_lost = False
+        # The outlier that has stopped the run: no commit is folded any more, and nobody starts.
+        self._stopped: OutlierError | None = None
+        #: What has failed in the middle of an event, in words.
+        self.failure = ""
         self._handlers: Mapping[type[Message], Callable[[ReceivedMessage[Any]], list[Action]]] = {
             Ready: self._ready,
             Resume: self._resume,
@@ -162,9 +161,11 @@ class ServerCore:
 
         `now`: its time [s since 1970], never less than before.
         """
-        # Who waits now; what fails later may have taken them from where they wait.
-        there = self._waiters
-        waiting = Waiters([*there.gate], {**there.round}, {**there.barrier})
+        if self.failure:
+            raise ParameterServerError(
+                f"The parameter server failed with {self.failure}. The run ends, because a commit "
+                "may have been folded and not counted. Start it again."
+            )
         self.members.now = now
         try:
             if isinstance(event, ReceivedMessage):
@@ -173,37 +174,12 @@ class ServerCore:
                 actions = self._join(event)
             else:
                 actions = self._lose(event.sender)
-            return self._hold(actions) if self._spec.schedule.epoch_barrier else actions
         except ParameterServerError:
             raise
-        except Exception as error:  # noqa: BLE001
-            return self._break(event, waiting.sessions, error)
-
-    def _break(self, event: Event, waiting: list[ConnectionId], error: Exception) -> list[Action]:
-        """End the run for all after an error that nothing has foreseen; the sender is told first.
-
-        The event may have changed one thing and not the other, so there is no going on.
-        """
-        if isinstance(event, JoinRequest):
-            # It has no session yet, or none that it knows of.
-            sender = ConnectionId(event.seat, event.attempt, 0)
-        else:
-            sender = event.sender
-        self._center_lost = self._checkpoint.closed = True
-        if self._broken is None:
-            self._broken = ParameterServerError(
-                f"The parameter server failed with {name_and_text(error)}. The run ends, because "
-                "a commit may have been folded and not counted. Start it again."
-            )
-            self._broken.__cause__ = error
-            if sender != DRIVER:
-                self._log_broken(sender, self._broken)
-        self._waiters = Waiters()
-        sessions = dict.fromkeys([sender, *waiting])
-        return [RejectWaiter(session, self._broken) for session in sessions]
-
-    def _log_broken(self, session: ConnectionId, error: ParameterServerError) -> None:
-        self.members.log_failure(session, type(error).__name__, str(error))
+        except Exception as error:
+            self.failure = name_and_text(error)
+            raise
+        return self._hold(actions) if self._spec.schedule.epoch_barrier else actions
 
     # Seats
 
@@ -217,8 +193,8 @@ class ServerCore:
         return [SeatGrant(session), *self._drop(session.seat)]
 
     def _ready(self, event: ReceivedMessage[Ready]) -> list[Action]:
-        if self._broken is not None:
-            raise self._broken
+        if self._stopped is not None:
+            raise self._stopped
         session, message = event.sender, event.message
         try:
             self.members.ready(
@@ -267,7 +243,7 @@ class ServerCore:
             self._steps.log.leave(event.sender.seat)
         self._checkpoint.states.leave(event.sender.seat)
         self._checkpoint.stop_waiting(event.sender.seat)
-        if self.members.over and self._broken is None:
+        if self.members.over and self._stopped is None:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.ledger.version, self.center.vector)
         return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round()]
@@ -344,8 +320,8 @@ class ServerCore:
     # Commits
 
     def _commit(self, commit: ReceivedCommit) -> list[Action]:
-        if self._broken is not None:
-            raise self._broken
+        if self._stopped is not None:
+            raise self._stopped
         if not self.ledger.admit(commit):
             return self._repeat(commit, self.ledger.repeat(commit))
         commit.size = commit.size or size_of(commit.vector)
@@ -392,15 +368,15 @@ class ServerCore:
 
     def _stop(self, commits: list[ReceivedCommit], outlier: ReceivedCommit) -> list[Action]:
         """End the run because of an outlier; nothing of its round is folded."""
-        self._broken = OutlierError(
+        self._stopped = OutlierError(
             f"{self.ledger.describe(outlier)}: {outlier.reason}. The run stops, because on_outlier "
             "is 'stop'. Look at the rows of this worker."
         )
         self._checkpoint.closed = True
-        self._log_broken(outlier.sender, self._broken)
+        self.members.log_failure(outlier.sender, "OutlierError", str(self._stopped))
         sessions = [*(commit.sender for commit in commits), *self._waiters.sessions]
         self._waiters = Waiters()
-        return [RejectWaiter(session, self._broken) for session in sessions]
+        return [RejectWaiter(session, self._stopped) for session in sessions]
 
     def _skip(self, commits: list[ReceivedCommit]) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""
@@ -484,8 +460,8 @@ class ServerCore:
     def _step(self, event: ReceivedMessage[Any]) -> list[Action]:
         """Answer a worker that catches up with the steps of the others, or sends its weights."""
         self.members.current(event.sender)
-        if self._broken is not None:
-            raise self._broken
+        if self._stopped is not None:
+            raise self._stopped
         if self._steps is None:
             raise RefusedError(
                 f"Workers of the rule {self._rule.name!r} make no steps. Received: a request for "
@@ -496,7 +472,7 @@ class ServerCore:
     # Snapshots
 
     def _snap(self, due: range) -> None:
-        if not due or self._broken is not None:
+        if not due or self._stopped is not None:
             return
         version = self.ledger.version
         if self._steps is None or self._steps.log.version == version:
@@ -537,11 +513,6 @@ class ServerCore:
             )
         if message.snapshot is not None:
             center = self._snapshots.give(message.snapshot)
-        elif self._center_lost:
-            raise RefusedError(
-                "There is no center to fetch: a part of it may be folded, and the rest not. "
-                f"Received: {self._broken}"
-            )
         else:
             center = self.center.of(message.seat).copy()
         return [SendReply(DRIVER, CenterReply(self.ledger.version), center, center.nbytes)]
@@ -549,8 +520,8 @@ class ServerCore:
     # Checkpoints
 
     def _begin_checkpoint(self, event: ReceivedMessage[BeginCheckpoint]) -> list[Action]:
-        if self._broken is not None:
-            raise RefusedError(f"There is no center to save. Received: {self._broken}")
+        if self._stopped is not None:
+            raise RefusedError(f"There is no center to save. Received: {self._stopped}")
         at_once = event.message.at_once or not self._checkpoint.active
         barrier = self._waiters.barrier
         waiting = [each for each in barrier.values() if isinstance(each.message, CommitReply)]

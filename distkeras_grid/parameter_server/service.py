@@ -124,6 +124,11 @@ class Service:
         """Where clients connect."""
         return self._listener.address
 
+    @property
+    def broken(self) -> bool:
+        """Whether the core has failed, so that this process must end."""
+        return bool(self._core.failure)
+
     def close(self) -> None:
         """Stop accepting connections."""
         self._listener.close()
@@ -226,8 +231,9 @@ class Service:
                 channel.send(answer.message, answer.vector, answer.state)
         finally:
             with self._lock:
-                now = self._epoch + time.monotonic()
-                self._deliver(self._core.handle(Disconnect(session), now))
+                if not self.broken:
+                    now = self._epoch + time.monotonic()
+                    self._deliver(self._core.handle(Disconnect(session), now))
                 del self._mailboxes[session]
             # The connection refers to itself, so it lives until the next collection of garbage.
             # Its vector must not: with every lost worker another one would stay.

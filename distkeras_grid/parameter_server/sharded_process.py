@@ -106,11 +106,7 @@ class ShardedProcess:
         updates = [self._receive(shard, timeout) for shard in self._shards]
         number = updates[0].captured
         if number and number != self._taken[0]:
-            try:
-                self._taken = [number, *(self._take(each, timeout) for each in self._shards[1:])]
-            except RefusedError:
-                # A rule has failed there: that is among the next events, and the run ends.
-                self._captured[0], number = number, 0
+            self._taken = [number, *(self._take(each, timeout) for each in self._shards[1:])]
         if number:
             self._joined.flush()
         return structs.replace(self._joined.due(), captured=number)

@@ -7,12 +7,13 @@ import platform
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.parameter_server.timeouts import BEAT_SECONDS, Activity
 
 if TYPE_CHECKING:
+    from distkeras_grid.parameter_server.client import WorkerClient
     from distkeras_grid.rows import RowBlock
 
 
@@ -41,14 +42,6 @@ class Progress:
         self.doing = "training"
 
 
-class HeartbeatSender(Protocol):
-    """What a `HeartbeatThread` needs of a client."""
-
-    def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
-        """Send a sign of life."""
-        ...
-
-
 class HeartbeatThread:
     """Sends signs of life every few seconds from a thread; a context manager.
 
@@ -56,7 +49,7 @@ class HeartbeatThread:
     """
 
     def __init__(
-        self, client: HeartbeatSender, progress: Progress, seconds: float = BEAT_SECONDS
+        self, client: WorkerClient, progress: Progress, seconds: float = BEAT_SECONDS
     ) -> None:
         self._client, self._progress, self._seconds = client, progress, seconds
         self._host, self._log = platform.node(), log_of(os.environ, Path.cwd())

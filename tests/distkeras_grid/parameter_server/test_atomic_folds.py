@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distkeras_grid.errors import NonFiniteCenterError, ParameterServerError, RefusedError
+from distkeras_grid.errors import NonFiniteCenterError, ParameterServerError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
@@ -48,26 +48,6 @@ PARAMETERS = {
     "elastic_momentum": {"alpha": 0.25},
     "elastic_round": {"alpha": 1.0},
 }
-
-
-@dataclass(frozen=True)
-class FailsLater(DownpourRule):
-    """Folds its first chunk and raises in the second, as a rule of a user's own may."""
-
-    name: ClassVar[str] = "fails_later"
-
-    def fold(self, center, payload, commit, memory):
-        if center.size < CHUNK:
-            raise ValueError("my own mistake")
-        super().fold(center, payload, commit, memory)
-
-
-@dataclass(frozen=True)
-class Failing(DownpourRule):
-    name: ClassVar[str] = "failing"
-
-    def fold(self, center, payload, commit, memory):  # noqa: ARG002
-        raise TypeError("my own mistake")
 
 
 @dataclass(frozen=True)
@@ -303,63 +283,31 @@ def send(core, session, value, sequence=0):
     return [type(action.error) for action in actions if isinstance(action, RejectWaiter)]
 
 
-def failures(core):
-    return [each.error for each in core.ledger.update(0).events if getattr(each, "error", None)]
-
-
-def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
-    """Neither the driver, which would make a model of it, nor a snapshot of an epoch."""
-    core, sessions = core_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
-    send(core, sessions[0], 1)
-    with pytest.raises(RefusedError):
-        core.handle(ReceivedMessage(DRIVER, FetchCenter(None, 0)), 0.0)
-    for session in sessions:
-        core.handle(ReceivedMessage(session, WorkerEnd()), 0.0)
-    with pytest.raises(RefusedError):
-        core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)
-    with pytest.raises(RefusedError):
-        core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-
-
-def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):
-    core, sessions = core_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
-    core._snapshots.take([1], constant(3))
-    send(core, sessions[0], 1)
-    (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)
-    np.testing.assert_array_equal(told.vector, constant(3))
-
-
 def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):
     core, sessions = core_of(DownpourRule(), monkeypatch)
     assert send(core, sessions[0], HUGE) == []
     assert send(core, sessions[1], HUGE) == [NonFiniteCenterError]
     assert core.ledger.samples_folded == 1
-    assert failures(core) == []
     assert send(core, sessions[1], 0) == []
     assert core.ledger.samples_folded == 2
 
 
-def test_the_worker_reads_the_error_of_the_rule(serve, tools, monkeypatch):
-    """Over a real socket, and not that the port should be checked."""
-    monkeypatch.setitem(RULES, "failing", Failing)
-    client = serve(rule=Failing()).started()
-    with pytest.raises(ParameterServerError) as caught:
-        tools.exchange(client, tools.commit(0))
-    assert "my own mistake" in str(caught.value)
-
-
-def test_the_driver_is_told_of_a_rule_whose_error_names_a_file_in_another_encoding(
-    serve, tools, monkeypatch
-):
-    """A lone surrogate cannot be sent: before, the driver's connection broke at each poll."""
+def test_after_a_defect_nobody_is_answered_any_more(monkeypatch):
+    """A commit may be in the center, and not in the ledger."""
+    core, (first, second) = core_of(DownpourRule(), monkeypatch)
 
     def fold(*_):
-        raise OSError("no file \udcff")
+        raise LookupError("my own mistake")
 
-    monkeypatch.setitem(RULES, "failing", Failing)
-    monkeypatch.setattr(Failing, "fold", fold)
-    bench = serve(rule=Failing())
-    with pytest.raises(ParameterServerError, match="no file"):
-        tools.exchange(bench.started(), tools.commit(0))
-    (told,) = (event for event in bench.driver().poll(5).events if getattr(event, "error", None))
-    assert "OSError: no file \\udcff" in told.message
+    monkeypatch.setattr(core.center, "fold", fold)
+    with pytest.raises(LookupError):
+        send(core, first, 1)
+    assert "my own mistake" in core.failure
+    for event in (
+        ReceivedMessage(DRIVER, FetchCenter(None, 0)),
+        ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)),
+        ReceivedMessage(second, WorkerEnd()),
+        JoinRequest(0, 1),
+    ):
+        with pytest.raises(ParameterServerError):
+            core.handle(event, 0.0)

@@ -21,6 +21,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ServerUnreachableError,
 )
+from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import process as process_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
@@ -141,6 +142,40 @@ def test_a_dead_server_is_named_with_what_it_wrote(tools):
         server._started.process.wait(5)
         with pytest.raises(ServerUnreachableError, match=r"ended with exit code -9.*It wrote: "):
             server.poll(5)
+
+
+#: A server whose rule fails.
+MISTAKEN = """
+import sys
+from distkeras_grid.parameter_server import __main__ as server
+from distkeras_grid.parameter_server.center import Center
+
+def fold(*_):
+    raise LookupError("my own mistake \\udcff")
+
+Center.fold = fold
+sys.exit(server.main())
+"""
+
+
+def test_a_defect_ends_the_process_and_the_driver_reads_what_it_was(tools, monkeypatch):
+    start, key = subprocess.Popen, new_key()
+
+    def mistaken(command, **options):
+        return start([command[0], "-c", MISTAKEN], **options)
+
+    monkeypatch.setattr(process_module.subprocess, "Popen", mistaken)
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.5)
+    with ServerProcess(tools.settings(), np.zeros(8, np.float32), key) as server:
+        own = seat_key(key, 0)
+        with WorkerClient.connect(server.address, own, "test", 0, 0, 8, 10) as client:
+            client.ready(100)
+            with pytest.raises(ParameterServerError):
+                tools.exchange(client, tools.commit(0))
+        # What it wrote, or what it still answers.
+        with pytest.raises(ParameterServerError, match="my own mistake"):
+            server.poll(5)
+        assert server._started.process.wait(5) == 1
 
 
 @pytest.mark.full

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from distkeras_grid.array_tree import unpack
-from distkeras_grid.errors import ParameterServerError, RefusedError, ServerUnreachableError
+from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
-from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
+from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.spec import LayoutSpec
 from tests.distkeras_grid.parameter_server.conftest import make_commit
-from tests.distkeras_grid.parameter_server.several import Several
 from tests.specs import make_settings
 
 SIZE = 50_003
@@ -306,40 +305,6 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
         found = [event for _ in range(2) for event in running.poll(5, captured=number).events]
         windows += [event.window for event in found if isinstance(event, WindowRecord)]
         assert windows == [0, 1, 2]
-
-
-def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
-    """Also if a checkpoint is to be taken just then."""
-    settings = make_settings(trainable_size=9, servers=2, rows=4)
-    with Several(settings, 2) as several:
-
-        def failing(*_, **__):
-            raise ValueError("wrong shape")
-
-        client, drivers = several.started(4), iter(several.drivers())
-        running = ShardedProcess(
-            *(settings, np.zeros(9, np.float32), several.key), serve=lambda *_: next(drivers)
-        )
-        exchange(client, {0, 1}, 0)
-        monkeypatch.setattr(several.services[1]._core.center, "fold", failing)
-        running.begin_checkpoint(at_once=True)
-        hear, heard = running._receive, []
-
-        def late(shard, timeout):
-            """The rule fails after the news of this server and before it is asked."""
-            update = hear(shard, timeout)
-            if shard.number and not heard:
-                heard.append(shard)
-                with pytest.raises(ParameterServerError):
-                    exchange(client, {1}, 1)
-            return update
-
-        monkeypatch.setattr(running, "_receive", late)
-        updates = [running.poll(5) for _ in range(3)]
-        found = [event for update in updates for event in update.events]
-        failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
-        assert [event.error for event in failed] == ["ParameterServerError"]
-        assert not any(update.captured for update in updates)
 
 
 @pytest.mark.promise(

@@ -3,17 +3,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
+from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.messages import FetchCenter, Ready
+from distkeras_grid.parameter_server.messages import FetchCenter
 from distkeras_grid.parameter_server.server_core import ServerCore
-from distkeras_grid.parameter_server.server_events import DRIVER, JoinRequest, ReceivedMessage
+from distkeras_grid.parameter_server.server_events import DRIVER, ReceivedMessage
 from distkeras_grid.records import WindowRecord
-from distkeras_grid.rules import RULES
-from distkeras_grid.rules.finite_checks import CHUNK
 from distkeras_grid.trainers.preparation import TrainingJob
-from tests.distkeras_grid.parameter_server.conftest import make_commit
-from tests.distkeras_grid.parameter_server.test_atomic_folds import FailsLater
 from tests.specs import make_settings
 
 #: Of a run that has folded nothing there is nothing to keep.
@@ -48,24 +44,6 @@ class Server:
     def center(self, seat=0):
         (told,) = self.core.handle(ReceivedMessage(DRIVER, FetchCenter(None, seat)), 0.0)
         return told.vector
-
-
-def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monkeypatch):
-    monkeypatch.setitem(RULES, FailsLater.name, FailsLater)
-    settings = make_settings(rule=FailsLater(), rows=1, trainable_size=CHUNK + 1)
-    spec, history = settings.spec, History()
-    core = ServerCore(spec, np.zeros(spec.size, np.float32))
-    session = core.handle(JoinRequest(0, 0), 0.0)[0].session
-    core.handle(ReceivedMessage(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
-    sent = ReceivedMessage(session, make_commit(0), np.ones(spec.size, np.float32))
-    (dismissed,) = core.handle(sent, 0.0)
-    history.add(WINDOW)
-    observer = SimpleNamespace(take_over=lambda center: center)
-    run = TrainingJob(None, settings, None, [], observer, history, {}, 0.0)
-    with pytest.raises(ParameterServerError) as raised, run._leaving(Server(core)):
-        raise dismissed.error
-    assert run.left is None
-    assert len(raised.value.__notes__) == 1
 
 
 @pytest.fixture
