@@ -27,7 +27,6 @@ from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES, RetryPolicy
 from distkeras_grid.parameter_server.timeouts import (
     SILENT_WINDOWS,
-    OnTimeout,
     TimeoutKind,
     WorkerPhase,
     state_of,
@@ -342,7 +341,7 @@ class RunMonitor:
         actions = []
         for clock in overdue:
             seat, state = clock.seat, clock.state
-            if state is None or state.then is not OnTimeout.RESTART:
+            if state is None or state.limit not in (TimeoutKind.START, TimeoutKind.WINDOW):
                 continue
             self._retries.allows(seat.worker, seat.commits)
             actions.append(

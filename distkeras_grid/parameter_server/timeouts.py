@@ -3,8 +3,7 @@
 The first are the constants: who waits for what, and why so long. The limits of a run that a user
 sets, `start_timeout` and `round_timeout`, are in its specification (`distkeras_grid.spec`).
 
-`RunMonitor` uses the second, `STATES`. The table in `distkeras_grid/trainers/README.md` is the
-result of `as_markdown`; a test compares them.
+`RunMonitor` uses the second, `STATES`; `distkeras_grid/trainers/README.md` tells it to users.
 
 It distinguishes two things. A worker *makes progress* if its state, its rows, its
 batches or its commits change. It *lives* if its signs of life still arrive; a separate thread sends
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby
 from typing import Literal, TypeAlias
 
 #: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
@@ -79,32 +77,12 @@ REASON_SECONDS = 15.0
 
 
 class TimeoutKind(Enum):
-    """How long a worker may stay in a state; the value says it in words."""
+    """How long a worker may stay in a state; the guide to the trainers has the table."""
 
-    START = "`start_timeout` without progress"
-    MISSING = "`start_timeout`"
-    WINDOW = (
-        f"`round_timeout` without a sign of life; `round_timeout` or {SILENT_WINDOWS} windows, "
-        "whichever is longer, without progress"
-    )
-    OTHERS = "that of the workers, or of the driver, that it waits for"
-    CONNECT = f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`"
-    ANSWER = f"{STALL_SECONDS:.0f} s, and the time of the bytes on a slow line"
-    FINISH = f"{FINISH_SECONDS:.0f} s"
-
-
-class OnTimeout(Enum):
-    """What is done when a state has lasted too long; the value says it in words."""
-
-    GO_ON_WITHOUT = "the run goes on without it if it can, and takes it when it comes"
-    RESTART = "its task is started again"
-    WAIT = "nothing: these are restarted, or the run goes on without them"
-    RECONNECT = (
-        f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all, and repeats the "
-        "request, which counts once; after that the attempt ends, and Spark starts another"
-    )
-    FAIL = "the attempt ends with an error, and Spark starts another"
-    CANCEL = "the tasks are cancelled; the model is complete"
+    START = "start_timeout without progress, then its task is started again"
+    MISSING = "start_timeout, then the run goes on without it if it can"
+    WINDOW = "round_timeout, or many windows, then its task is started again"
+    OTHERS = "as long as the workers, or the driver, that it waits for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,46 +90,25 @@ class WorkerPhase:
     """A state of a worker."""
 
     name: str  # Name of the state
-    # Pairs of a seat's status on the server, and what its worker does, which are this state. The
-    # driver watches it. If empty, another part of the run watches it.
+    # Pairs of a seat's status on the server, and what its worker does, which are this state
     statuses: tuple[tuple[str, Activity], ...]
     limit: TimeoutKind  # How long it may last
-    then: OnTimeout  # What is done when the limit is over
 
 
 STATES = (
-    WorkerPhase(
-        "waiting for a slot", (("absent", ""),), TimeoutKind.MISSING, OnTimeout.GO_ON_WITHOUT
-    ),
-    WorkerPhase("connecting", (), TimeoutKind.CONNECT, OnTimeout.FAIL),
-    WorkerPhase("connected", (("joined", ""),), TimeoutKind.START, OnTimeout.RESTART),
-    WorkerPhase(
-        "spooling its rows", (("joined", "reading"),), TimeoutKind.START, OnTimeout.RESTART
-    ),
-    WorkerPhase(
-        "importing Keras", (("joined", "importing"),), TimeoutKind.START, OnTimeout.RESTART
-    ),
-    WorkerPhase("warm-up", (("joined", "warming up"),), TimeoutKind.START, OnTimeout.RESTART),
-    WorkerPhase("at the gate", (("ready", ""),), TimeoutKind.OTHERS, OnTimeout.WAIT),
-    WorkerPhase(
-        "in a window",
-        (("running", "training"), ("running", "")),
-        TimeoutKind.WINDOW,
-        OnTimeout.RESTART,
-    ),
-    WorkerPhase("between epochs", (("running", "reading"),), TimeoutKind.WINDOW, OnTimeout.RESTART),
-    WorkerPhase("commit in flight, or reply lost", (), TimeoutKind.ANSWER, OnTimeout.RECONNECT),
-    WorkerPhase(
-        "in a round, or at an epoch's end",
-        (("running", "waiting"),),
-        TimeoutKind.OTHERS,
-        OnTimeout.WAIT,
-    ),
-    WorkerPhase("lost", (("lost", ""),), TimeoutKind.MISSING, OnTimeout.GO_ON_WITHOUT),
-    WorkerPhase("finishing", (), TimeoutKind.FINISH, OnTimeout.CANCEL),
+    WorkerPhase("waiting for a slot", (("absent", ""),), TimeoutKind.MISSING),
+    WorkerPhase("connected", (("joined", ""),), TimeoutKind.START),
+    WorkerPhase("spooling its rows", (("joined", "reading"),), TimeoutKind.START),
+    WorkerPhase("importing Keras", (("joined", "importing"),), TimeoutKind.START),
+    WorkerPhase("warm-up", (("joined", "warming up"),), TimeoutKind.START),
+    WorkerPhase("at the gate", (("ready", ""),), TimeoutKind.OTHERS),
+    WorkerPhase("in a window", (("running", "training"), ("running", "")), TimeoutKind.WINDOW),
+    WorkerPhase("between epochs", (("running", "reading"),), TimeoutKind.WINDOW),
+    WorkerPhase("in a round, or at an epoch's end", (("running", "waiting"),), TimeoutKind.OTHERS),
+    WorkerPhase("lost", (("lost", ""),), TimeoutKind.MISSING),
 )
 _BY_PLACE = {place: state for state in STATES for place in state.statuses}
-_BY_STATUS = {state.statuses[0][0]: state for state in reversed(STATES) if state.statuses}
+_BY_STATUS = {state.statuses[0][0]: state for state in reversed(STATES)}
 
 
 def state_of(status: str, doing: Activity) -> WorkerPhase | None:
@@ -167,12 +124,3 @@ def state_of(status: str, doing: Activity) -> WorkerPhase | None:
     True
     """
     return _BY_PLACE.get((status, doing)) or _BY_STATUS.get(status)
-
-
-def as_markdown() -> str:
-    """Return the table in Markdown, for the guide; neighbours with the same limit are one row."""
-    rows = ["| a worker is | for at most | then |", "|---|---|---|"]
-    for (limit, then), states in groupby(STATES, key=lambda state: (state.limit, state.then)):
-        names = "; ".join(state.name for state in states)
-        rows.append(f"| {names} | {limit.value} | {then.value} |")
-    return "\n".join(rows)

@@ -7,14 +7,8 @@ from typing import get_args
 from distkeras_grid.parameter_server.timeouts import (
     STATES,
     Activity,
-    as_markdown,
     state_of,
 )
-
-
-def test_the_guide_has_the_table(project):
-    guide = project / "distkeras_grid" / "trainers" / "README.md"
-    assert as_markdown() in guide.read_text()
 
 
 def test_every_state_of_a_seat_has_its_row():
