@@ -64,7 +64,7 @@ def encode(message: Message, payload: int = 0, content: PayloadKind = PayloadKin
     --------
     >>> from distkeras_grid.parameter_server.messages import WorkerEnd
     >>> encode(WorkerEnd()).hex()
-    '444b47500c15000001000000000000000000000080'
+    '444b47500d15000001000000000000000000000080'
     """
     body = fields_of(message)
     if len(body) > message.limit:

@@ -148,7 +148,7 @@ class Server:
         start = client.ready(ROWS)
         kept = None
         if self._compression:
-            kept = partial(Accumulator, self._compression, KERNEL, workers=1)
+            kept = partial(Accumulator, self._compression, KERNEL)
         core = self.core(engine, plan, accumulator=kept, **options)
         first = first_state(engine)
         return train(core, engine, client, start, rows, after_window, first=first)
