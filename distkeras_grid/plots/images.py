@@ -1,4 +1,4 @@
-"""Figures of images and of what was predicted from them."""
+"""Figures of images."""
 
 from __future__ import annotations
 
@@ -10,64 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.plots.style import (
-    check_some,
-    figure_class,
-    new_figure,
-)
+from distkeras_grid.plots.style import check_some, figure_class
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Image = npt.NDArray[Any]
-
-
-def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None) -> Figure:
-    """Draw a confusion matrix, each row as shares of its label.
-
-    Parameters
-    ----------
-    matrix : array_like, shape (k, k)
-        Counts; row: the label, column: the prediction.
-    classes : sequence of str, optional
-        Names of the k classes.
-
-    Raises
-    ------
-    ConfigurationError
-        If the matrix is not square, or there are not k names.
-
-    Examples
-    --------
-    >>> figure = confusion_matrix([[8, 2], [1, 9]], ["granite", "slate"])
-    >>> figure.axes[0].get_title()
-    'Confusion matrix: 17 of 20 right (85.0%)'
-    """
-    counts = np.asarray(matrix)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.size:
-        raise ConfigurationError(f"A confusion matrix has shape (k, k). Received: {counts.shape}.")
-    size = len(counts)
-    names = list(classes) if classes is not None else [str(number) for number in range(size)]
-    if len(names) != size:
-        raise ConfigurationError(f"{size} classes need {size} names. Received: {names}.")
-    figure, axes = new_figure()
-    rows = counts.sum(axis=1, keepdims=True)
-    shares = np.divide(100 * counts, rows, out=np.zeros(counts.shape), where=rows > 0)
-    picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
-    if size <= 15:
-        _write_cells(axes, counts, shares)
-    if size <= 40:
-        axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(size), names)
-    axes.grid(visible=False)
-    axes.set_xlabel("prediction")
-    axes.set_ylabel("label")
-    figure.colorbar(picture, ax=axes, label="share of the label's rows [%]")
-    right, total = int(np.trace(counts)), int(counts.sum())
-    accuracy = f": {right:,} of {total:,} right ({100 * right / total:.1f}%)" if total else ""
-    axes.set_title(f"Confusion matrix{accuracy}")
-    return figure
 
 
 def contact_sheet(
@@ -113,15 +62,6 @@ def contact_sheet(
     if heading:
         figure.suptitle(heading, fontsize=14)
     return figure
-
-
-def _write_cells(axes: Axes, counts: npt.NDArray[Any], shares: npt.NDArray[np.float64]) -> None:
-    size = 13 if len(counts) <= 6 else 8
-    for (row, column), count in np.ndenumerate(counts):
-        share = shares[row, column]
-        text = f"{count:,}\n{share:.0f}%" if len(counts) <= 10 else f"{count:,}"
-        color = "white" if share > 55 else "black"
-        axes.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
 
 
 def _show_image(axes: Axes, image: Image) -> None:

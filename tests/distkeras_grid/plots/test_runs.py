@@ -45,52 +45,6 @@ def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> Histor
     return history
 
 
-def texts_cut_off(figure) -> list[str]:
-    """Texts that do not lie whole within their figure."""
-    figure.draw_without_rendering()
-    box = figure.bbox
-    hidden = hidden_ticks(figure)
-    cut = []
-    for text in figure.findobj(lambda artist: hasattr(artist, "get_text")):
-        if not text.get_text() or text in hidden:
-            continue
-        extent = text.get_window_extent()
-        across = extent.x0 >= -1 and extent.x1 <= box.x1 + 1
-        if not (across and extent.y0 >= -1 and extent.y1 <= box.y1 + 1):
-            cut.append(text.get_text())
-    return cut
-
-
-def hidden_ticks(figure) -> list:
-    """Ticks beyond the axes' limits, which Matplotlib keeps and does not draw."""
-    hidden = []
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = axis.get_major_ticks()
-            hidden += [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]
-    return hidden
-
-
-@pytest.mark.parametrize("workers", [1, 2, 20])
-@pytest.mark.parametrize(
-    "draw",
-    [
-        plots.timeline,
-        lambda history: plots.curves({f"run {i}": history for i in range(20)}, metric="loss"),
-    ],
-)
-@pytest.mark.full
-def test_each_figure_has_its_size_names_its_axes_and_cuts_no_text(draw, workers):
-    figure = draw(make_history(workers))
-    axes = figure.axes[0]
-    assert (figure.get_size_inches() * figure.dpi).tolist() == [1200, 800]
-    assert axes.get_title()
-    assert axes.get_xlabel()
-    assert axes.get_ylabel() or axes.get_yticklabels()
-    assert texts_cut_off(figure) == []
-
-
 def test_curves_draw_the_epochs_of_histories_and_given_points():
     runs = {"ADAG": make_history(), "fit": [(1.0, 0.25), (2.0, 0.5)]}
     figure = plots.curves(runs, metric="val_accuracy")
