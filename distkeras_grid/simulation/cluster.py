@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from distkeras_grid.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
 class Outage:
-    """A worker that is lost or hangs, and comes back as another attempt on its seat.
+    """A worker that is lost, and comes back as another attempt on its seat.
 
     Parameters
     ----------
@@ -22,15 +22,11 @@ class Outage:
         When it is lost [s since the run began].
     seconds : float, default infinity
         Time until another attempt has its rows and is ready. Infinity: it never comes back.
-    silent : bool, default False
-        Whether the worker hangs and its connection stays. Then the driver has to notice, and
-        `seconds` count from its restart.
     """
 
     worker: int
     at: float
     seconds: float = math.inf
-    silent: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.at < math.inf and self.seconds >= 0):
@@ -98,13 +94,6 @@ class Cluster:
     late: Mapping[int, float] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
     seed: int = 0
-
-    def __new__(cls, *_: Any, **named: Any) -> Self:
-        """Refuse unknown arguments with the same error as the trainers."""
-        known = [item.name for item in fields(cls)]
-        if unknown := [name for name in named if name not in known]:
-            raise UnknownArgumentError.among(cls.__name__, unknown, known)
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         # Users give lists, but a frozen value needs tuples.

@@ -173,7 +173,7 @@ class Simulation:
             self._lose(event, worker)
         elif event.kind == "look":
             self._looks_at = math.inf
-        elif worker.works and worker.session is not None and worker.attempt == event.attempt:
+        elif worker.session is not None and worker.attempt == event.attempt:
             # All else concerns nobody once the attempt is lost.
             act = {
                 "reply": self._go_on,
@@ -208,13 +208,8 @@ class Simulation:
         self._hear(session, ready, vector=np.empty_like(worker.before))
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
-        outage = self._cluster.outages[event.attempt]
-        if worker.session is None:
-            return
-        if outage.silent:
-            worker.hang(outage.seconds)
-        else:
-            self._end(worker, worker.session, outage.seconds)
+        if worker.session is not None:
+            self._end(worker, worker.session, self._cluster.outages[event.attempt].seconds)
 
     def _end(self, worker: SimulatedWorker, session: ConnectionId, seconds: float) -> None:
         """Let an attempt be lost, and another one come after so many seconds."""
@@ -288,7 +283,7 @@ class Simulation:
                 if isinstance(action, SendReply | RejectWaiter)
                 else None
             )
-            if worker is None or not worker.works or isinstance(action, SeatGrant):
+            if worker is None or worker.session is None or isinstance(action, SeatGrant):
                 continue
             if isinstance(action, RejectWaiter):
                 raise action.error
@@ -376,12 +371,12 @@ class Simulation:
             elif isinstance(action, watches.FailRun):
                 raise action.error
             elif isinstance(action, watches.Restart):
-                self._restart(self._workers[action.worker], action)
+                self._restart(self._workers[action.worker], action.attempt)
             elif isinstance(action, watches.StartRun):
                 self._driver_asks(Command(None, None, begin=True))
-                # A worker that starts now, and hangs, would tell nothing that makes it look.
+                # A worker that starts now, and is slow, would tell nothing that makes it look.
                 self._look_at(self.now + LOOK_SECONDS)
 
-    def _restart(self, worker: SimulatedWorker, action: watches.Restart) -> None:
-        if worker.session is not None and worker.session.attempt == action.attempt:
-            self._end(worker, worker.session, worker.silent_seconds)
+    def _restart(self, worker: SimulatedWorker, attempt: int) -> None:
+        if worker.session is not None and worker.session.attempt == attempt:
+            self._end(worker, worker.session, 0.0)

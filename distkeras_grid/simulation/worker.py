@@ -57,7 +57,6 @@ class SimulatedWorker:
     `engine`: returns its engine, which other workers may share, in the worker's own state.
     `session`: its claim on the seat, None if it has not arrived, is lost or has finished.
     `computed`: simulated time for which it has computed windows [s].
-    `silent_seconds`: if it hangs, how long after its restart another attempt comes [s].
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class SimulatedWorker:
     ) -> None:
         self.session: ConnectionId | None = None
         self.attempt = -1
-        self.hangs, self.silent_seconds = False, 0.0
         self.computed = 0.0
         self.rows = rows
         self._number, self._cluster, self._spec, self._engine = number, cluster, spec, engine
@@ -102,7 +100,6 @@ class SimulatedWorker:
     def join(self, session: ConnectionId) -> None:
         """Arrive as a new attempt."""
         self.session, self.attempt = session, session.attempt
-        self.hangs, self.silent_seconds = False, 0.0
         self._core = self._new_core()
         # Another process has an engine that has trained nothing.
         self._engine().restore(self._first)
@@ -110,16 +107,6 @@ class SimulatedWorker:
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
         self.session = self.wanted = self._sent = None
-        self.hangs = False
-
-    def hang(self, seconds: float) -> None:
-        """Do nothing more, and tell nobody."""
-        self.hangs, self.silent_seconds = True, seconds
-
-    @property
-    def works(self) -> bool:
-        """Whether it is there, and does what it has to."""
-        return self.session is not None and not self.hangs
 
     def start(self, message: Start, center: Vector) -> None:
         """Begin at the window that the server wants, from the center."""
