@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
     from distkeras_grid.inference.recalibration import recalibrate
-    from distkeras_grid.inference.regression import RegressionEvaluator
     from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
     from distkeras_grid.model_parallel.placed_layers import PlacedLayers
@@ -55,7 +54,6 @@ _HOMES = {
     "History": "history",
     "LocalSets": "local_sets.sets",
     "ModelPredictor": "inference.predictor",
-    "RegressionEvaluator": "inference.regression",
     "Outage": "simulation.cluster",
     "Outliers": "spec",
     "Sandbox": "sandbox.cluster",
@@ -95,7 +93,6 @@ __all__ = [
     "Outage",
     "Outliers",
     "PlacedLayers",
-    "RegressionEvaluator",
     "Sandbox",
     "SavedRun",
     "SingleTrainer",

@@ -21,8 +21,6 @@ from distkeras_grid.cli.predict import check_rows, rows_of
 from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
-from distkeras_grid.evaluation.classification import COMBINES, Combine, Evaluation
-from distkeras_grid.evaluation.regression import RegressionEvaluation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,15 +32,14 @@ Compare a column of predictions with a column of labels. Prints accuracy, precis
 class, and the confusion matrix. Where the data set tells the source image and the group of a row,
 there are also figures by image and by group: all tiles of an image together name its class. In
 brackets are 95 % intervals from how whole groups, or images, differ, because tiles of one image are
-alike. Where labels are numbers with fractions, the figures are MAE, RMSE and R2. With --model the
-rows are predicted first, and nothing is written. Predictions with NaN are an error, because they
-name no class.
+alike. With --model the rows are predicted first, and nothing is written. Predictions with NaN are
+an error, because they name no class.
 """
 EPILOG = """\
 examples:
   distkeras-grid evaluate --data predictions
   distkeras-grid evaluate --data tiles --split test --model runs/first
-  distkeras-grid evaluate --data predictions --by source,specimen --combine vote
+  distkeras-grid evaluate --data predictions --by source,specimen
   distkeras-grid submit evaluate --data hdfs:///predictions --output hdfs:///figures.json
 """
 
@@ -79,13 +76,6 @@ def build_parser() -> Parser:
         help="what rows belong to, the smallest unit first (source and group, as far as a data set "
         "of tiles has them)",
     )
-    add(
-        "--combine",
-        choices=COMBINES,
-        default="mean",
-        help="how the predictions of many rows become one: their mean, or the class that most of "
-        "them name",
-    )
     add("--output", metavar="URI", help="also write the figures to this file, as JSON")
     add("--overwrite", action="store_true", help="replace the file in --output")
     add_master_flag(parser)
@@ -94,6 +84,7 @@ def build_parser() -> Parser:
 
 def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
+    from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.spark.storage import Storage
 
     check_early(flags)
@@ -113,27 +104,12 @@ def evaluate(flags: argparse.Namespace) -> None:
         prediction = flags.prediction or columns.get("prediction", "prediction")
         label = flags.label or columns.get("label", "label")
         by = [flags.by] if isinstance(flags.by, str) else flags.by
-        report = report_of(frame, prediction, label, by, flags.combine)
+        report = AccuracyEvaluator(prediction, label).report(frame, by)
     print_result(str(report))
     if flags.output:
         text = json.dumps(report.to_json()) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
         print_result(f"wrote {flags.output}")
-
-
-def report_of(
-    frame: DataFrame, prediction: str, label: str, by: list[str] | None, combine: Combine
-) -> Evaluation | RegressionEvaluation:
-    """Return the figures of classes, or of numbers where labels or predictions name no class."""
-    from distkeras_grid.inference.evaluator import AccuracyEvaluator, default_units
-    from distkeras_grid.inference.regression import RegressionEvaluator
-
-    by = default_units(frame.columns) if by is None else by
-    of_classes = AccuracyEvaluator(prediction, label)
-    counts = of_classes.count(frame, by)
-    if counts.is_of_numbers:
-        return RegressionEvaluator(prediction, label).report(frame, by)
-    return of_classes.report_of(counts, frame, by, combine=combine)
 
 
 def check_early(

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError
-from distkeras_grid.evaluation.intervals import Figure, with_intervals
-from distkeras_grid.metrics import confusion_from_counts
+from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError, LabelError
+from distkeras_grid.evaluation.intervals import Figure, share_of_right
 
 #: The level of the rows themselves. The other levels have the names of their columns.
 ROW = "row"
-Combine = Literal["mean", "vote"]
-COMBINES: tuple[Combine, ...] = ("mean", "vote")
-
-#: The figures of a class.
-BY_CLASS = ("precision", "recall", "f1")
+#: The class of a prediction with NaN, which names none and is never right.
+NO_CLASS = -1
 
 Counts = npt.NDArray[np.int64]
+Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -44,10 +41,11 @@ class ClassFigures:
     name: str
     count: int  # How many rows or units have this label
     # precision and recall and f1: The share of correct predictions among those of this class; the
-    # share among those with its label; and the harmonic mean of both
-    precision: Figure
-    recall: Figure
-    f1: Figure
+    # share among those with its label; and the harmonic mean of both. None where one is not
+    # defined, such as the precision of a class that was never predicted.
+    precision: float | None
+    recall: float | None
+    f1: float | None
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class EvaluationLevel:
     name: str  # ``row``, or the column that names the units
     count: int  # Number of rows or units
     accuracy: Figure  # The share of correct predictions
-    balanced: Figure  # The mean recall of the classes that occur
+    balanced: float  # The mean recall of the classes that occur
     most_frequent: ClassShare  # What always naming the most frequent class would get right
     classes: tuple[ClassFigures, ...]
     # Counts; rows are labels, and columns are predictions; shape (classes, classes)
@@ -77,25 +75,20 @@ class EvaluationLevel:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON types."""
-        by_class = [
-            {"name": each.name, "count": each.count}
-            | {name: getattr(each, name).to_json() for name in BY_CLASS}
-            for each in self.classes
-        ]
         return {
             "name": self.name,
             "count": self.count,
             "accuracy": self.accuracy.to_json(),
-            "balanced_accuracy": self.balanced.to_json(),
-            "most_frequent": {"name": self.most_frequent.name, "share": self.most_frequent.share},
-            "classes": by_class,
+            "balanced_accuracy": self.balanced,
+            "most_frequent": asdict(self.most_frequent),
+            "classes": [asdict(each) for each in self.classes],
             "confusion": self.confusion.tolist(),
         }
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures at each level, with intervals.
+    """Figures at each level.
 
     ``print(evaluation)`` shows them as tables.
 
@@ -107,8 +100,6 @@ class Evaluation:
         How many clusters the intervals are computed from.
     cluster : str
         What a cluster is: the name of the last column, or ``row``.
-    combine : {"mean", "vote"}
-        How the predictions of a unit's rows are combined.
     notes : tuple of str
         What could not be computed, and why.
     """
@@ -116,13 +107,12 @@ class Evaluation:
     levels: tuple[EvaluationLevel, ...]
     clusters: int
     cluster: str
-    combine: Combine
     notes: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> float:
         """The share of rows whose prediction is correct."""
-        return float(self.levels[0].accuracy.value or 0)
+        return self.levels[0].accuracy.value
 
     def level(self, name: str) -> EvaluationLevel:
         """Return one level.
@@ -153,7 +143,6 @@ class Evaluation:
                 "clusters": self.clusters,
                 "cluster": self.cluster,
             },
-            "combine": self.combine,
             "notes": list(self.notes),
         }
 
@@ -164,66 +153,80 @@ class Evaluation:
 
 
 def evaluate_tallies(
-    tallies: Iterable[ClassCounts],
-    by: Sequence[str],
-    *,
-    classes: Sequence[str] = (),
-    combine: Combine = "mean",
+    tallies: Iterable[ClassCounts], by: Sequence[str], *, classes: Sequence[str] = ()
 ) -> Evaluation:
     """Return the figures of predictions that were counted by unit, label and class.
 
     `by`: the names of the units, the smallest first. Each unit must lie in one unit of the next
     name; the last ones are the clusters of the intervals. Without any, rows are independent.
     """
-    if combine not in COMBINES:
-        raise ConfigurationError(f"combine must be one of {COMBINES}. Received: {combine!r}.")
     counted = list(tallies)
     if not counted:
         raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
-    # Refuses predictions and labels that name no class, and classes that do not exist.
-    pairs = [(each.true, each.named, each.votes) for each in counted]
-    size = len(confusion_from_counts(pairs, len(classes) or None))
-    reckoning = _MetricsComputer(tuple(classes) or tuple(map(str, range(size))), combine)
+    size = _number_of_classes(counted, len(classes))
+    names = tuple(classes) or tuple(map(str, range(size)))
+    true, named = (np.array([getattr(each, key) for each in counted]) for key in ("true", "named"))
+    votes = np.array([each.votes for each in counted], np.int64)
     units = units_of([each.units for each in counted], by)
-    clusters = units[-1] if units else None
-    levels = [reckoning.of_rows(counted, clusters)]
-    notes = _of_few_clusters(counted, clusters, reckoning.names, by)
+    levels = [_level(ROW, names, true, named, votes, units[-1].of if units else None)]
+    notes = _of_single_clusters(units[-1], by[-1], true, names) if units else []
     for name, level in zip(by, units, strict=True):
-        mixed = _of_several_classes(level, counted)
+        mixed = _with_several(level, true)
         if len(mixed):
             notes.append(
                 f"{len(mixed)} of {len(level.names)} in column {name!r} have rows of several "
                 f"classes, such as {level.names[mixed[0]]!r}: they do not count in figures by "
                 f"{name}."
             )
-        if len(mixed) < len(level.names):
-            levels.append(reckoning.of_units(name, counted, level, units[-1], mixed))
+        pure = np.delete(np.arange(len(level.names)), mixed)
+        if len(pure):
+            scores = np.zeros((len(level.names), size))
+            np.add.at(scores, (level.of, named), [each.score for each in counted])
+            # All tallies of a pure unit have its label and its cluster.
+            _, first = np.unique(level.of, return_index=True)
+            classes_of, ones = scores.argmax(axis=1)[pure], np.ones(len(pure), np.int64)
+            cluster = units[-1].of[first][pure]
+            levels.append(_level(name, names, true[first][pure], classes_of, ones, cluster))
     return Evaluation(
         tuple(levels),
-        clusters=len(clusters.names) if clusters else levels[0].count,
+        clusters=len(units[-1].names) if units else levels[0].count,
         cluster=by[-1] if by else ROW,
-        combine=combine,
         notes=tuple(notes),
     )
 
 
+def _number_of_classes(counted: Sequence[ClassCounts], wanted: int) -> int:
+    """Return the number of classes; refuse predictions and labels that name none of them."""
+    lost = sum(each.votes for each in counted if each.named == NO_CLASS)
+    if lost:
+        raise DataError(
+            f"{lost} predictions hold NaN and name no class; the model's training has diverged"
+        )
+    numbers = {number for each in counted for number in (each.true, each.named)}
+    size = wanted or max(numbers) + 1
+    outside = sorted(number for number in numbers if not 0 <= number < size)
+    if outside:
+        raise LabelError(f"classes must lie in 0..{size - 1}. Received: {outside[:5]}.")
+    return size
+
+
 @dataclass(frozen=True)
-class ResamplingUnits:
+class Units:
     """The units of one level, numbered by their places in `names`."""
 
     names: list[str]
-    of: npt.NDArray[np.intp]  # The unit that each tally belongs to; shape (tallies,)
+    of: Places  # The unit that each tally belongs to; shape (tallies,)
 
 
-def units_of(rows: Sequence[tuple[str | None, ...]], by: Sequence[str]) -> list[ResamplingUnits]:
+def units_of(rows: Sequence[tuple[str | None, ...]], by: Sequence[str]) -> list[Units]:
     """Return the units of each level, and check that they are nested."""
-    levels: list[ResamplingUnits] = []
+    levels: list[Units] = []
     for place, name in enumerate(by):
         called = [_called(units, place, name) for units in rows]
         # The order must not depend on Spark's.
         known = sorted(set(called))
         places = {unit: number for number, unit in enumerate(known)}
-        level = ResamplingUnits(
+        level = Units(
             [unit for _, unit in known], np.array([places[unit] for unit in called], np.intp)
         )
         if levels:
@@ -244,9 +247,7 @@ def _called(units: Sequence[str | None], place: int, column: str) -> tuple[int, 
     )
 
 
-def _check_nested(
-    inner: ResamplingUnits, outer: ResamplingUnits, inner_name: str, outer_name: str
-) -> None:
+def _check_nested(inner: Units, outer: Units, inner_name: str, outer_name: str) -> None:
     torn = _with_several(inner, outer.of)
     if len(torn):
         raise DataError(
@@ -255,111 +256,64 @@ def _check_nested(
         )
 
 
-def _of_several_classes(
-    units: ResamplingUnits, counted: Sequence[ClassCounts]
-) -> npt.NDArray[np.intp]:
-    return _with_several(units, np.array([each.true for each in counted]))
-
-
-def _of_few_clusters(
-    counted: Sequence[ClassCounts],
-    clusters: ResamplingUnits | None,
-    names: Sequence[str],
-    by: Sequence[str],
+def _of_single_clusters(
+    clusters: Units, column: str, true: Places, names: Sequence[str]
 ) -> list[str]:
-    """Return a line for each class that hangs on one or two clusters."""
-    if clusters is None:
-        return []
-    true = np.array([each.true for each in counted])
+    """Return a line for each class that hangs on one cluster."""
     pairs = np.unique(np.stack([clusters.of, true], axis=1), axis=0)
-    numbers = np.bincount(pairs[:, 1]).tolist()
-    few = {
-        1: f"in one {by[-1]}: its intervals do not tell how others of its kind differ.",
-        2: f"in two of column {by[-1]!r}, which hardly tell how others of its kind differ.",
-    }
     return [
-        f"All rows of class {names[number]!r} are {few[count]}"
-        for number, count in enumerate(numbers)
-        if count in few
+        f"All rows of class {names[number]!r} are in one {column}: its figures do not tell how "
+        "others of its kind differ."
+        for number, count in enumerate(np.bincount(pairs[:, 1]).tolist())
+        if count == 1
     ]
 
 
-def _with_several(
-    units: ResamplingUnits, values: npt.NDArray[np.integer[Any]]
-) -> npt.NDArray[np.intp]:
+def _with_several(units: Units, values: npt.NDArray[np.integer[Any]]) -> Places:
     """Return the places of units whose tallies have more than one value."""
     pairs = np.unique(np.stack([units.of, values], axis=1), axis=0)
     return np.flatnonzero(np.bincount(pairs[:, 0]) > 1)
 
 
-@dataclass(frozen=True)
-class _MetricsComputer:
-    """Computes levels; the parameters are those of `evaluate_tallies`."""
+def _level(
+    name: str,
+    names: Sequence[str],
+    true: Places,
+    named: Places,
+    counts: Counts,
+    clusters: Places | None,
+) -> EvaluationLevel:
+    """Return the figures of pairs of label and prediction, counted, each in a cluster."""
+    confusion = np.zeros((len(names), len(names)), np.int64)
+    np.add.at(confusion, (true, named), counts)
+    labels, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
+    right = np.diagonal(confusion)
+    recall = _ratios(right, labels)
+    figures = _ratios(right, predicted), recall, _ratios(2 * right, labels + predicted)
+    occurring = [share for share in recall if share is not None]
+    total = int(counts.sum())
+    if clusters is None:
+        # Rows are clusters, of two kinds: right and wrong.
+        kinds, ones = np.array([1, 0]), np.ones(2, np.int64)
+        accuracy = share_of_right(kinds, ones, np.array([right.sum(), total - right.sum()]))
+    else:
+        rows, hits = (np.zeros(clusters.max() + 1, np.int64) for _ in range(2))
+        np.add.at(rows, clusters, counts)
+        np.add.at(hits, clusters, counts * (true == named))
+        there = rows > 0
+        accuracy = share_of_right(hits[there], rows[there], np.ones(there.sum(), np.int64))
+    return EvaluationLevel(
+        name,
+        total,
+        accuracy,
+        sum(occurring) / len(occurring),
+        ClassShare(names[int(labels.argmax())], float(labels.max() / total)),
+        tuple(map(ClassFigures, names, labels.tolist(), *figures)),
+        confusion,
+    )
 
-    names: tuple[str, ...]
-    combine: Combine
 
-    def of_rows(
-        self, counted: Sequence[ClassCounts], clusters: ResamplingUnits | None
-    ) -> EvaluationLevel:
-        """Return the figures row by row."""
-        true = np.array([each.true for each in counted])
-        named = np.array([each.named for each in counted])
-        votes = np.array([each.votes for each in counted], np.int64)
-        if clusters is not None:
-            confusions = self._none(len(clusters.names))
-            np.add.at(confusions, (clusters.of, true, named), votes)
-            return self._level(ROW, confusions, np.ones(len(confusions), np.int64))
-        # Independent rows are clusters, one kind for each pair of label and prediction.
-        matrix = self._none(1)[0]
-        np.add.at(matrix, (true, named), votes)
-        true, named = np.nonzero(matrix)
-        kinds = self._none(len(true))
-        kinds[np.arange(len(true)), true, named] = 1
-        return self._level(ROW, kinds, matrix[true, named])
-
-    def of_units(
-        self,
-        name: str,
-        counted: Sequence[ClassCounts],
-        units: ResamplingUnits,
-        clusters: ResamplingUnits,
-        mixed: npt.NDArray[np.intp],
-    ) -> EvaluationLevel:
-        """Return the figures of units in clusters, but for those of mixed classes."""
-        scores = np.zeros((len(units.names), len(self.names)))
-        score = [each.score if self.combine == "mean" else each.votes for each in counted]
-        named = np.array([each.named for each in counted])
-        np.add.at(scores, (units.of, named), score)
-        true, cluster = np.zeros((2, len(units.names)), np.intp)
-        true[units.of] = [each.true for each in counted]
-        cluster[units.of] = clusters.of
-        confusions = self._none(len(clusters.names))
-        pure = np.delete(np.arange(len(units.names)), mixed)
-        np.add.at(confusions, (cluster[pure], true[pure], scores.argmax(axis=1)[pure]), 1)
-        confusions = confusions[confusions.any(axis=(1, 2))]
-        return self._level(name, confusions, np.ones(len(confusions), np.int64))
-
-    def _none(self, count: int) -> Counts:
-        return np.zeros((count, len(self.names), len(self.names)), np.int64)
-
-    def _level(self, name: str, confusions: Counts, counts: Counts) -> EvaluationLevel:
-        figures = with_intervals(confusions, counts)
-        confusion: Counts = np.tensordot(counts, confusions, axes=1)
-        labels = confusion.sum(axis=1)
-        frequent = ClassShare(self.names[int(labels.argmax())], float(labels.max() / labels.sum()))
-        by_class = zip(
-            self.names,
-            labels.tolist(),
-            *(figures[figure] for figure in BY_CLASS),
-            strict=True,
-        )
-        return EvaluationLevel(
-            name,
-            int(confusion.sum()),
-            figures["accuracy"][0],
-            figures["balanced"][0],
-            frequent,
-            tuple(ClassFigures(*each) for each in by_class),
-            confusion,
-        )
+def _ratios(parts: Counts, wholes: Counts) -> list[float | None]:
+    """Return each part of its whole; None where that is 0 of 0."""
+    pairs = zip(parts.tolist(), wholes.tolist(), strict=True)
+    return [part / whole if whole else None for part, whole in pairs]

@@ -1,6 +1,14 @@
-"""Spark expressions for the class that a prediction or a label names.
+"""Spark expressions for the class that a prediction or a label names; no row leaves the JVM.
 
-They follow the rules of `distkeras_grid.metrics`, but no row leaves the JVM.
+============================  ================================================
+a prediction                  names the class
+============================  ================================================
+an array of several numbers   the first largest number (argmax)
+an array of one number        1 above 0.5, else 0, as Keras' binary accuracy
+a whole number                the number itself
+another number                1 above 0.5, else 0
+anything with NaN             none (`NO_CLASS`), and is never right
+============================  ================================================
 """
 
 from __future__ import annotations
@@ -8,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import SchemaError
-from distkeras_grid.metrics import NO_CLASS, THRESHOLD
+from distkeras_grid.evaluation.classification import NO_CLASS
 from distkeras_grid.spark.columns import (
     is_number,
     is_number_array,
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame
+
+THRESHOLD = 0.5
 
 
 def check_columns(df: DataFrame, names: Iterable[str]) -> None:

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from distkeras_grid.errors import EmptyDataError, LabelError
-from distkeras_grid.evaluation.classification import Combine, Evaluation, evaluate_tallies
-from distkeras_grid.inference.class_expressions import (
-    check_columns,
-    predicted_class,
-    single_number,
-    true_class,
-)
-from distkeras_grid.inference.vote_counts import VoteCounts, class_names, has_scores, tallies_of
-from distkeras_grid.metrics import confusion_from_counts
+from distkeras_grid.evaluation.classification import Evaluation, evaluate_tallies
+from distkeras_grid.inference.class_expressions import check_columns
+from distkeras_grid.inference.vote_counts import VoteCounts, class_names, tallies_of
 from distkeras_grid.spark.dataframes import GROUP_COLUMN, SOURCE_COLUMN
 
 if TYPE_CHECKING:
@@ -29,6 +20,7 @@ UNITS = (SOURCE_COLUMN, GROUP_COLUMN)
 WHOLE_IMAGES = "item"
 # The label column for which the metadata of a data set give the class names.
 NAMED_LABEL = "label"
+NUMBERS = "Predicted numbers are measured by RegressionEvaluator of pyspark.ml.evaluation."
 
 
 class AccuracyEvaluator:
@@ -77,11 +69,14 @@ class AccuracyEvaluator:
         EmptyDataError
             If there are no rows.
         LabelError
-            If a row has no prediction, or no label that names a class.
+            If a row has no prediction, or no label that names a class, or if predictions are
+            numbers that name none.
+        DataError
+            If predictions differ in length.
         """
-        cells = _count_pairs(df, self.prediction_col, self.label_col)
-        right = sum(count for true, predicted, count in cells if true == predicted)
-        return right / sum(count for *_, count in cells)
+        counts = self._count(df, ())
+        right = sum(each.votes for each in counts.tallies if each.true == each.named)
+        return right / counts.rows
 
     def report(
         self,
@@ -89,11 +84,10 @@ class AccuracyEvaluator:
         by: Sequence[str] | None = None,
         *,
         classes: Sequence[str] | None = None,
-        combine: Combine = "mean",
     ) -> Evaluation:
         """Return precision and recall by class, for rows and for the units they belong to.
 
-        Each figure has a 95 % interval; see `distkeras_grid.evaluation`.
+        The accuracy has a 95 % interval; see `distkeras_grid.evaluation`.
 
         Parameters
         ----------
@@ -101,15 +95,12 @@ class AccuracyEvaluator:
             Rows with both columns and those of `by`.
         by : sequence of str, optional
             Columns that name the units of a row, the smallest unit first, such as ``("source",
-            "specimen")``. The predictions for the rows of a unit are combined into one, and
-            intervals are computed from the units of the last column. By default, those of
-            `source` and `group` that the data have. Without any, rows count as independent.
+            "specimen")``. The class of a unit is the one with the largest mean prediction of its
+            rows, and intervals are computed from the units of the last column. By default, those
+            of `source` and `group` that the data have. Without any, rows count as independent.
         classes : sequence of str, optional
             Names of the classes. Default: for labels in the column ``label`` those in the
             columns' metadata, else numbers.
-        combine : {"mean", "vote"}, default "mean"
-            The class of a unit is the one with the largest mean prediction, or the one that most
-            rows name. Predictions that are class numbers can only vote.
 
         Returns
         -------
@@ -121,43 +112,39 @@ class AccuracyEvaluator:
         SchemaError, EmptyDataError, LabelError
             As in `evaluate`; also if `classes` has fewer names than there are classes.
         DataError
-            If a prediction holds NaN, predictions differ in length, or units are not nested.
+            If a prediction holds NaN, or units are not nested; also as in `evaluate`.
         """
         by = default_units(df.columns) if by is None else list(by)
-        return self.report_of(self.count(df, by), df, by, classes=classes, combine=combine)
-
-    def count(self, df: DataFrame, by: Sequence[str]) -> VoteCounts:
-        """Count the rows for `report_of`; this is the Spark job."""
-        check_columns(df, (self.prediction_col, self.label_col, *by))
-        return tallies_of(df, self.prediction_col, self.label_col, by)
-
-    def report_of(
-        self,
-        counts: VoteCounts,
-        df: DataFrame,
-        by: Sequence[str],
-        *,
-        classes: Sequence[str] | None = None,
-        combine: Combine = "mean",
-    ) -> Evaluation:
-        """Return the report of rows that have been counted; see `report`."""
-        _check_counts(
-            rows=counts.rows,
-            unpredicted=counts.unpredicted,
-            unlabelled=counts.unlabelled,
-            columns=(self.prediction_col, self.label_col),
-            are_numbers=counts.is_of_numbers,
-        )
+        counts = self._count(df, by)
         if classes is None and self.label_col == NAMED_LABEL:
             names = class_names(df)
             # The labels may not be the ones that the metadata describe.
             classes = names if counts.largest < len(names) else ()
-        return evaluate_tallies(
-            counts.tallies,
-            by,
-            classes=classes or (),
-            combine=combine if has_scores(df, self.prediction_col) else "vote",
-        )
+        return evaluate_tallies(counts.tallies, by, classes=classes or ())
+
+    def _count(self, df: DataFrame, by: Sequence[str]) -> VoteCounts:
+        """Count the rows, in the Spark job; refuse those that name no class."""
+        check_columns(df, (self.prediction_col, self.label_col, *by))
+        counts = tallies_of(df, self.prediction_col, self.label_col, by)
+        if not counts.rows:
+            raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
+        if counts.unlabelled:
+            raise LabelError(
+                f"{counts.unlabelled} of {counts.rows} rows have no class in label column "
+                f"{self.label_col!r}: labels are whole numbers or one-hot arrays, not null. Filter "
+                f"the others out. {NUMBERS}"
+            )
+        if counts.unpredicted:
+            raise LabelError(
+                f"{counts.unpredicted} of {counts.rows} rows have no prediction in "
+                f"{self.prediction_col!r} (null, or an empty array). Filter them out."
+            )
+        if counts.is_of_numbers:
+            raise LabelError(
+                f"Predictions in {self.prediction_col!r} are numbers that name no class, for "
+                f"labels above 1 in {self.label_col!r}. {NUMBERS}"
+            )
+        return counts
 
 
 def default_units(columns: Sequence[str]) -> list[str]:
@@ -177,66 +164,3 @@ def default_units(columns: Sequence[str]) -> list[str]:
     """
     units = [name for name in UNITS if name in columns]
     return [] if WHOLE_IMAGES in columns and GROUP_COLUMN not in units else units
-
-
-def confusion_matrix(
-    df: DataFrame,
-    prediction_col: str = "prediction",
-    label_col: str = "label",
-    classes: int | None = None,
-) -> npt.NDArray[np.int64]:
-    """Count how often each class was predicted for each label.
-
-    Shape of the result: (classes, classes).
-    """
-    return confusion_from_counts(_count_pairs(df, prediction_col, label_col), classes)
-
-
-def _count_pairs(df: DataFrame, prediction_col: str, label_col: str) -> list[tuple[int, int, int]]:
-    """Count the rows of each label and predicted class, in one aggregation job."""
-    from pyspark.sql import functions as F
-
-    check_columns(df, (prediction_col, label_col))
-    pairs = df.select(
-        true_class(df, label_col).alias("true"),
-        predicted_class(df, prediction_col).alias("predicted"),
-        single_number(df, label_col).alias("number"),
-    )
-    counted = pairs.groupBy("true", "predicted").agg(
-        F.count(F.lit(1)).alias("rows"), F.max("number").alias("number")
-    )
-    groups = counted.collect()
-    _check_counts(
-        rows=sum(row["rows"] for row in groups),
-        unpredicted=sum(row["rows"] for row in groups if row["predicted"] is None),
-        unlabelled=sum(row["rows"] for row in groups if row["true"] is None),
-        columns=(prediction_col, label_col),
-        are_numbers=any(row["true"] is None and row["number"] is not None for row in groups),
-    )
-    return [(row["true"], row["predicted"], row["rows"]) for row in groups]
-
-
-def _check_counts(
-    *,
-    rows: int,
-    unpredicted: int,
-    unlabelled: int,
-    columns: tuple[str, str],
-    are_numbers: bool,
-) -> None:
-    prediction_col, label_col = columns
-    if not rows:
-        raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
-    if unlabelled:
-        how = "Filter the others out"
-        if are_numbers:
-            how = "Received: numbers with fractions. RegressionEvaluator measures these"
-        raise LabelError(
-            f"{unlabelled} of {rows} rows have no class in label column {label_col!r}: labels are "
-            f"whole numbers or one-hot arrays, not null. {how}."
-        )
-    if unpredicted:
-        raise LabelError(
-            f"{unpredicted} of {rows} rows have no prediction in {prediction_col!r} (null, or an "
-            "empty array). Filter them out."
-        )

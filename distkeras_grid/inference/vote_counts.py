@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import DataError
-from distkeras_grid.evaluation.classification import ClassCounts
+from distkeras_grid.evaluation.classification import NO_CLASS, ClassCounts
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.inference.class_expressions import (
     numbers_in,
@@ -15,7 +15,6 @@ from distkeras_grid.inference.class_expressions import (
     single_number,
     true_class,
 )
-from distkeras_grid.metrics import NO_CLASS
 from distkeras_grid.spark.columns import quoted
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ class VoteCounts:
     rows: int = 0
     unlabelled: int = 0
     unpredicted: int = 0
-    # Whether labels or predictions are numbers that name no class: a label with a fraction, or a
-    # prediction such as 3.5 for a label such as 3
+    # Whether a prediction is a number that names no class, such as 3.5 for a label such as 3
     is_of_numbers: bool = False
 
     @property
@@ -78,14 +76,9 @@ def tallies_of(
         else:
             lengths[named] = lengths.get(named, 0) + n
             tallies.append(ClassCounts(tuple(unit), label, named, votes, score))
-    if has_scores(df, prediction_col):
+    if numbers_in(df, prediction_col)[1]:
         _check_lengths(prediction_col, lengths)
     return VoteCounts(tallies, rows, unlabelled, unpredicted, any(table["is_number"]))
-
-
-def has_scores(df: DataFrame, prediction_col: str) -> bool:
-    """Whether predictions have a score for each class, and do not only name one."""
-    return numbers_in(df, prediction_col)[1]
 
 
 def class_names(df: DataFrame) -> tuple[str, ...]:
@@ -112,7 +105,8 @@ def _votes(df: DataFrame, name: str) -> Column:
             score.cast("double").alias("score"),
         )
 
-    only = F.array(struct(predicted, F.lit(1), F.lit(0)))
+    # One that only names a class gives it all of its score.
+    only = F.array(struct(predicted, F.lit(1), F.lit(1)))
     if not is_array:
         return only
     # A single number is that of class 1.
@@ -124,22 +118,16 @@ def _votes(df: DataFrame, name: str) -> Column:
 
 
 def _is_number(df: DataFrame, prediction_col: str, label_col: str) -> Column:
-    """Whether label and prediction are numbers that name no class.
+    """Whether a prediction is a number that names no class.
 
-    A prediction for a label of 0 or 1 can be a score without bounds.
+    That for a label of 0 or 1 can be a score without bounds.
     """
     from pyspark.sql import functions as F
 
-    label, prediction = (single_number(df, name) for name in (label_col, prediction_col))
-
-    def has_fraction(number: Column) -> Column:
-        return (number != F.floor(number)) & ~F.isnan(number)
-
-    def is_outside(number: Column) -> Column:
-        return (number < 0) | (number > 1)
-
-    beyond = has_fraction(prediction) & is_outside(prediction) & is_outside(label)
-    return F.coalesce(has_fraction(label), F.lit(False)) | F.coalesce(beyond, F.lit(False))
+    label, number = (single_number(df, name) for name in (label_col, prediction_col))
+    has_fraction = (number != F.floor(number)) & ~F.isnan(number)
+    is_beyond = ((number < 0) | (number > 1)) & ((label < 0) | (label > 1))
+    return F.coalesce(has_fraction & is_beyond, F.lit(False))
 
 
 def _check_lengths(column: str, lengths: dict[int, int]) -> None:

@@ -109,24 +109,8 @@ def test_the_groups_of_a_data_set_of_tiles_have_figures(spark, tmp_path, capsys)
         ("source", 3),
         ("group", 2),
     ]
-    assert evaluate.main([*flags, "--by", "source", "--combine", "vote"]) == 0
-    assert "each source has most votes" in capsys.readouterr().out
+    assert evaluate.main([*flags, "--by", "source"]) == 0
+    assert "from how 3 of column 'source' differ" in capsys.readouterr().out
     (data / "_versions" / "1.json").write_text("[3]")
     assert evaluate.main(flags) == 3
     assert str(data) in capsys.readouterr().err
-
-
-def test_the_figures_of_a_regression(spark, tmp_path, capsys):
-    data, output = str(tmp_path / "numbers"), tmp_path / "figures.json"
-    rows = [([0.5 + i % 3], float(i % 3) + i / 10, f"{i % 4}.png") for i in range(12)]
-    spark.createDataFrame(
-        rows, "prediction array<float>, diameter double, source string"
-    ).write.parquet(data)
-    flags = ["--data", data, "--label", "diameter"]
-    assert evaluate.main([*flags, "--output", str(output)]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("MAE 0.3, RMSE 0.3488, R2 ")
-    assert "by      count  MAE" in told
-    written = json.loads(output.read_text())
-    assert written["rmse"] == pytest.approx(0.34881, abs=1e-5)
-    assert [level["name"] for level in written["levels"]] == ["row", "source"]

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from distkeras_grid.errors import DataError, EmptyDataError, LabelError, SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.inference.evaluator import AccuracyEvaluator, confusion_matrix
+from distkeras_grid.inference.evaluator import AccuracyEvaluator
 
 pytestmark = pytest.mark.spark
 
@@ -48,9 +47,7 @@ def frame(spark, predictions, labels, types=("array<float>", "int")):
         pytest.param([NAN, 1.0], [0, 1], ("double", "int"), 0.5, marks=pytest.mark.full),
     ],
 )
-def test_accuracy_follows_the_rule_of_what_a_prediction_names(
-    spark, predictions, labels, types, expected
-):
+def test_a_prediction_names_a_class(spark, predictions, labels, types, expected):
     result = AccuracyEvaluator().evaluate(frame(spark, predictions, labels, types))
     assert result == pytest.approx(expected)
 
@@ -68,35 +65,9 @@ def test_names_with_dots_are_names(spark):
     assert AccuracyEvaluator("model.prediction", "true label").evaluate(df) == 1.0
 
 
-def test_one_job_evaluates(spark):
-    df = frame(spark, [[0.1, 0.9]] * 10, [1] * 10).repartition(3)
-    group = "accuracy evaluator test"
-    spark.sparkContext.setJobGroup(group, group)
-    try:
-        AccuracyEvaluator().evaluate(df)
-        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
-    finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    # Adaptive execution submits the shuffle before the aggregate as a job of its own.
-    assert len(jobs) <= 3
-
-
-def test_the_confusion_matrix_is_that_of_the_arrays(spark):
-    rng = np.random.default_rng(0)
-    predictions = rng.random((50, 3)).tolist()
-    labels = rng.integers(0, 3, 50).tolist()
-    df = frame(spark, predictions, labels, ("array<double>", "int"))
-    matrix = confusion_matrix(df)
-    expected = np.zeros((3, 3), int)
-    np.add.at(expected, (labels, np.argmax(predictions, axis=1)), 1)
-    assert matrix.tolist() == expected.tolist()
-    assert matrix.trace() / matrix.sum() == AccuracyEvaluator().evaluate(df)
-    assert confusion_matrix(df, classes=4).shape == (4, 4)
-
-
 def test_no_rows_are_an_error(spark):
     empty = frame(spark, [], [])
-    for measure in (AccuracyEvaluator().evaluate, confusion_matrix):
+    for measure in (AccuracyEvaluator().evaluate, AccuracyEvaluator().report):
         with pytest.raises(EmptyDataError, match="no rows"):
             measure(empty)
 
@@ -127,9 +98,11 @@ def test_rows_without_a_prediction_are_counted_in_the_error(spark, prediction):
         AccuracyEvaluator().evaluate(df)
 
 
-def test_the_confusion_matrix_has_no_place_for_nan(spark):
-    with pytest.raises(DataError, match="1 predictions hold NaN"):
-        confusion_matrix(frame(spark, [[NAN, 1.0]], [1]))
+def test_predicted_numbers_are_not_compared_as_classes(spark):
+    """Scores without bounds for labels of 0 and 1 are."""
+    with pytest.raises(LabelError, match=r"numbers that name no class.*pyspark\.ml"):
+        AccuracyEvaluator().evaluate(frame(spark, [[3.7], [0.2]], [3, 0]))
+    assert AccuracyEvaluator().evaluate(frame(spark, [[3.7], [-0.2]], [1, 0])) == 1
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(spark):
@@ -161,7 +134,7 @@ def test_the_report_has_figures_of_rows_sources_and_groups(spark):
     )
     report = AccuracyEvaluator().report(df)
     assert report.accuracy == AccuracyEvaluator().evaluate(df) == 0.5
-    assert report.level("row").confusion.tolist() == confusion_matrix(df).tolist()
+    assert report.level("row").confusion.tolist() == [[1, 2], [1, 2]]
     assert [each.name for each in report.level("source").classes] == ["dark", "light"]
     # The means for class 0: 0.65 of a.png, 0.57 of b.png, and 0.2 of c.png.
     assert report.level("source").confusion.tolist() == [[1, 1], [1, 0]]
@@ -172,25 +145,21 @@ def test_the_report_has_figures_of_rows_sources_and_groups(spark):
     assert [level.name for level in grouped.levels] == ["row", "source", "group"]
     whole = AccuracyEvaluator().report(ingested.drop("group"))
     assert [level.name for level in whole.levels] == ["row"]
-    votes = AccuracyEvaluator().report(df, ["source"], combine="vote")
-    assert votes.level("source").confusion.tolist() == [[1, 1], [0, 1]]
 
 
 @pytest.mark.parametrize(
-    ("predictions", "types", "combine"),
+    ("predictions", "types", "accuracy"),
     [
-        ([[0.1], [0.6], [0.6], [0.6], [0.1], [0.8]], "array<float>", "mean"),
-        ([0, 1, 1, 1, 0, 1], "int", "vote"),
-        ([0.0, 0.6, 0.6, 0.6, 0.1, 0.8], "double", "vote"),
+        ([[0.1], [0.6], [0.6], [0.6], [0.1], [0.8]], "array<float>", 1 / 3),
+        # A prediction that only names a class votes for it.
+        ([0, 1, 1, 1, 0, 1], "int", 2 / 3),
+        ([0.0, 0.6, 0.6, 0.6, 0.1, 0.8], "double", 2 / 3),
     ],
 )
-def test_predictions_of_every_kind_have_a_report(spark, predictions, types, combine):
+def test_predictions_of_every_kind_have_a_report(spark, predictions, types, accuracy):
     report = AccuracyEvaluator().report(tiles(spark, predictions, types))
-    assert report.combine == combine
     assert report.level("row").confusion.tolist() == [[1, 2], [1, 2]]
-    assert report.level("source").accuracy.value == pytest.approx(
-        1 / 3 if combine == "mean" else 2 / 3
-    )
+    assert report.level("source").accuracy.value == pytest.approx(accuracy)
 
 
 def test_the_names_of_classes_are_those_of_the_labels_that_they_are_about(spark):
@@ -206,15 +175,8 @@ def test_the_names_of_classes_are_those_of_the_labels_that_they_are_about(spark)
         AccuracyEvaluator("prediction", "kind").report(other, classes=("x",))
 
 
-@pytest.mark.full
-def test_the_report_refuses_what_the_accuracy_does(spark):
+def test_the_report_refuses_what_has_no_place_in_it(spark):
     evaluator = AccuracyEvaluator()
-    with pytest.raises(EmptyDataError):
-        evaluator.report(frame(spark, [], []))
-    with pytest.raises(LabelError, match="1 of 2 rows have no class in label column 'label'"):
-        evaluator.report(frame(spark, [[0.1, 0.9]] * 2, [1, None]))
-    with pytest.raises(LabelError, match="1 of 2 rows have no prediction in 'prediction'"):
-        evaluator.report(frame(spark, [[0.1, 0.9], []], [1, 1]))
     with pytest.raises(DataError, match="1 predictions hold NaN"):
         evaluator.report(frame(spark, [[NAN, 1.0], [0.1, 0.9]], [1, 1]))
     with pytest.raises(DataError, match="different lengths"):
