@@ -23,16 +23,6 @@ class FoundLayers:
     layers: dict[str, tuple[Any, Convolution]]
     whole: dict[str, str]  # The other Conv2D layers by name, and why they stay on the master
 
-    def chosen(self, names: tuple[str, ...]) -> None:
-        """Refuse names of layers that cannot be divided."""
-        for name in names:
-            if name not in self.layers:
-                why = self.whole.get(name, "the model has no Conv2D of this name")
-                raise ConfigurationError(
-                    f"Layer {name!r} cannot be divided: {why}. Layers that can be divided: "
-                    f"{', '.join(self.layers) or 'none'}."
-                )
-
 
 def find_convolutions(model: Any) -> FoundLayers:
     """Find the ``Conv2D`` layers of a model, at any depth."""

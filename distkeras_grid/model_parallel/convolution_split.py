@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.base import ModelParallelTrainer
@@ -43,10 +43,10 @@ class ConvolutionSplit(ModelParallelTrainer):
 
     elsewhere: ClassVar[str] = "convolutions"
 
-    layers: Literal["auto", "all"] | Sequence[str] = parameter(
+    layers: Layers = parameter(
         default="auto",
-        doc="Which convolutions are divided: those for which it pays, all that can be, or those "
-        "with these names. With the last two they are divided in any case.",
+        doc="Which convolutions are divided: those for which it pays, or all that can be, in any "
+        "case.",
     )
 
     @property
@@ -63,10 +63,7 @@ class ConvolutionSplit(ModelParallelTrainer):
         from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 
         self.check_group(self.num_workers)
-        layers = self._layers()
         convolutions = find_convolutions(self.keras_model)
-        if layers not in ("auto", "all"):
-            convolutions.chosen(tuple(layers))
         if not convolutions.layers:
             whole = "; ".join(f"{name}: {why}" for name, why in convolutions.whole.items())
             raise ConfigurationError(
@@ -78,10 +75,5 @@ class ConvolutionSplit(ModelParallelTrainer):
         """Run master and devices to the end; see `Trainer.execute`."""
         count = self.num_workers or stable_slot_count(active_session(), None)
         return run_group(
-            prepared, progress, count, partial(split_engine, self._layers()), split_module
+            prepared, progress, count, partial(split_engine, self.layers), split_module
         )
-
-    def _layers(self) -> Layers:
-        if self.layers == "auto":
-            return "auto"
-        return "all" if self.layers == "all" else tuple(self.layers)

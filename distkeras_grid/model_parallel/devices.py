@@ -245,8 +245,8 @@ class Devices:
         this = self._passes.get(name)
         if this is None or this.number != number:
             raise ConfigurationError(
-                f"Layer {name!r} is called several times in a batch, so it cannot be divided. Name "
-                "the other ones (layers=[...])."
+                f"Layer {name!r} is called several times in a batch, so it cannot be divided. "
+                "Train the model with another trainer."
             )
         return this
 

@@ -1,36 +1,29 @@
 """The engine of a model in parts: the master trains the last one, and devices those before it.
 
-The parts before the last one compute its inputs, and take steps of their own with the gradients
-that come back. They keep their own weights. These travel once per window: to the server, and from
-there to the next attempt if this one dies.
+The parts on devices take steps of their own with the gradients that the master sends back, and keep
+their own weights. These travel once per window: to the server, and from there to the next attempt
+if this one dies.
 """
 
 from __future__ import annotations
 
-import itertools
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights, weight_layout
-from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.model_parallel.device_group import (
-    DeviceGroup,
-    Places,
-    RemoteWeights,
-    gather,
-    places,
-    scatter,
-)
-from distkeras_grid.model_parallel.pipeline import scaled
-from distkeras_grid.model_parallel.remote_module import GradientSum
-from distkeras_grid.model_parallel.rpc import Array
-from distkeras_grid.rows import RowBlock
+from distkeras_grid.engine.base import State
+from distkeras_grid.engine.keras_model import model_variables, weight_layout
+from distkeras_grid.model_parallel.device_group import DeviceGroup, GroupEngine
+from distkeras_grid.records import WindowResult
+from distkeras_grid.rows import RowBlock, aligned_empty
 from distkeras_grid.weights import Vector, WeightLayout
+
+#: Where a part's variables are in the whole vector, ``(start, stop)`` for each.
+Places = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -46,150 +39,158 @@ class FullModelLayout:
         return cls(weight_layout(model), tuple(places(model, part) for part in parts))
 
 
-class PartsEngine(TensorFlowEngine):
-    """Trains the master's part, and the others through their devices.
+def places(model: Any, part: Any) -> Places:
+    """Return where the weights of a part are in the flat vector of the whole model."""
+    sizes = [variable.size for variable in weight_layout(model).variables]
+    bounds = pairwise(np.cumsum([0, *sizes]).tolist())
+    known: Mapping[int, tuple[int, int]] = {
+        id(variable): bound
+        for variable, bound in zip(model_variables(model).all, bounds, strict=True)
+    }
+    return tuple(known[id(variable)] for variable in model_variables(part).all)
 
-    `model`: the master's part; its inputs are the outputs of the parts before it.
-    `group`: the devices of all parts before the master's.
-    `scaling`: of the whole model's input.
+
+def gather(vector: Vector, places: Places) -> Vector:
+    """Return a part's own vector from the whole one.
+
+    Examples
+    --------
+    >>> gather(np.arange(6, dtype=np.float32), ((4, 6), (0, 1))).tolist()
+    [4.0, 5.0, 0.0]
+    """
+    parts = [vector[start:stop] for start, stop in places]
+    return np.concatenate(parts)
+
+
+def scatter(part: Vector, places: Places, vector: Vector) -> None:
+    """Write a part's own vector into the whole one.
+
+    Examples
+    --------
+    >>> vector = np.zeros(6, np.float32)
+    >>> scatter(np.array([4, 5, 1], np.float32), ((4, 6), (0, 1)), vector)
+    >>> vector.tolist()
+    [1.0, 0.0, 0.0, 0.0, 4.0, 5.0]
+    """
+    begin = 0
+    for start, stop in places:
+        vector[start:stop] = part[begin : begin + stop - start]
+        begin += stop - start
+
+
+class RemoteWeights:
+    """The weights of the parts on devices, which travel once per window.
+
+    `places`: where those of each part are in the whole vector.
+    """
+
+    def __init__(self, group: DeviceGroup, places: Sequence[Places]) -> None:
+        self._group, self._places = group, places
+        # Of what the devices have, digests: copies would be as large as the model.
+        self._digests: list[bytes] = []
+
+    def put(self, vector: Vector) -> None:
+        """Send the devices their weights, unless they have them already."""
+        parts = [gather(vector, places) for places in self._places]
+        digests = list(map(_digest, parts))
+        if digests != self._digests:
+            self._group.each("put", parts)
+            self._digests = digests
+
+    def change(self) -> None:
+        """Note that the devices take steps from now on."""
+        self._digests = []
+
+    def collect(self, vector: Vector) -> None:
+        """Write the weights of the devices into the whole vector."""
+        parts = [part for (part,) in self._group.each("get")]
+        self._digests = list(map(_digest, parts))
+        for part, places in zip(parts, self._places, strict=True):
+            scatter(part, places, vector)
+
+
+def _digest(part: Vector) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(part).data).digest()
+
+
+class PartsEngine(GroupEngine):
+    """An engine of the master's part, with the weights and states of the parts on its devices.
+
+    `names`: of these parts, in the state of a checkpoint.
     """
 
     def __init__(
-        self,
-        model: Any,
-        whole: FullModelLayout,
-        group: DeviceGroup,
-        *,
-        scaling: tuple[float, float] = (1.0, 0.0),
-        **options: Any,
+        self, engine: Any, group: DeviceGroup, names: Sequence[str], whole: FullModelLayout
     ) -> None:
-        super().__init__(model, **{**options, "jit": False})
-        self._own_layout, self.layout = self.layout, whole.layout
-        *others, self._own_places = whole.places
+        super().__init__(engine, group)
+        self._names, self.layout = names, whole.layout
+        *others, self._places = whole.places
         self._others = RemoteWeights(group, others)
-        self._group = group
-        # No two passes have the same number.
-        self._calls = itertools.count(1)
-        self._input_scaling = scaling
-        self._gradients = GradientSum()
-        self._both_ways: dict[Any, Callable[..., Any]] = {}
-        self._take_step: Callable[..., Any] | None = None
-        self._warming = False
-
-    @abstractmethod
-    def _batch(self, x: Array, rest: Sequence[NDArray[Any]]) -> None:
-        """Train a batch, and take a step on each device; `rest`: labels and weights."""
-
-    @abstractmethod
-    def _before(self, x: Array) -> Sequence[Array]:
-        """Return the inputs of the master's part, without training."""
 
     def weights(self) -> Vector:
         """Return a copy of the whole model's weights as a flat vector."""
         vector = np.empty(self.layout.size, np.float32)
-        self._collect(vector)
+        self._collect(self._engine.weights(), vector)
         return vector
 
     def warm_up(self, block: RowBlock) -> float:
-        """Compile on all devices, and leave their weights as they were; see `KerasEngine`."""
-        before = self.weights()
-        self._warming = True
-        try:
-            seconds = super().warm_up(block)
-        finally:
-            self._warming = False
+        """Compile on all devices, and leave them as they were; see `KerasEngine`."""
+        before, states = self.weights(), self._group.each("get_state")
+        self._others.change()
+        with self._group.watched():
+            seconds: float = self._engine.warm_up(block)
         self._others.put(before)
+        self._group.each("put_state", [packed for (packed,) in states])
+        self._group.begin_training()
         return seconds
 
-    def _trained(
-        self, before: Vector, blocks: Iterable[RowBlock], after: Vector
-    ) -> Mapping[str, Any]:
-        self._load(before)
+    def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
+        """Train one window; see `KerasEngine`."""
+        own, result_part = (aligned_empty((self._engine.layout.size,)) for _ in range(2))
+        np.copyto(own, gather(before, self._places))
+        self._others.put(before)
         # The devices take steps during the window, also if it fails.
         self._others.change()
-        for number, block in enumerate(blocks):
-            if number == 0:
-                self._build_metrics(block)
-                self.model.reset_metrics()
-            for step in range(block.steps):
-                x, *rest = (array[step] for array in block.arrays)
-                self._batch(scaled(x, *self._input_scaling), rest)
-                self._step_with_sum()
-        self._collect(after)
-        logs: Mapping[str, Any] = self.model.get_metrics_result()
-        return logs
+        with self._group.watched():
+            result: WindowResult = self._engine.run(own, blocks, result_part)
+        self._collect(result_part, after)
+        return result
 
-    def _step_with_sum(self) -> None:
-        if self._take_step is None:
-            import tensorflow as tf
-
-            optimizer, variables = self.model.optimizer, self.model.trainable_variables
-            self._take_step = tf.function(
-                lambda gradients: optimizer.apply(gradients, variables), autograph=False
-            )
-        self._take_step(self._gradients.take())
-
-    def _last(
-        self, inputs: Sequence[Array], rest: Sequence[NDArray[Any]], share: float
-    ) -> list[Array]:
-        """Compute the master's part both ways, and add its gradients; return those of its inputs.
-
-        `share`: weight of these rows' loss in that of the batch.
-        """
-        import tensorflow as tf
-
-        arrays = [*inputs, *rest]
-        key = tuple((array.dtype.str, array.shape[1:]) for array in arrays)
-        if key not in self._both_ways:
-            # Batches of all sizes take one graph.
-            shapes = [tf.TensorSpec((None, *a.shape[1:]), a.dtype) for a in arrays]
-            signature = [tf.TensorSpec((), tf.float32), *shapes]
-            self._both_ways[key] = tf.function(
-                self._forward_and_backward, input_signature=signature, autograph=False
-            )
-        tensors = [tf.constant(array) for array in arrays]
-        gradients = self._both_ways[key](tf.constant(share, tf.float32), *tensors)
-        self._gradients.add(gradients[len(inputs) :])
-        return [np.asarray(gradient) for gradient in gradients[: len(inputs)]]
-
-    def _forward_and_backward(self, share: Any, *arrays: Any) -> list[Any]:
-        """Return the gradients of inputs and variables; body of a compiled function."""
-        import keras
-        import tensorflow as tf
-
-        model = self.model
-        inputs = list(arrays[: len(model.inputs)])
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            x, y, weight = keras.utils.unpack_x_y_sample_weight(self._data(arrays))
-            prediction = model(x, training=True)
-            loss = model.compute_loss(
-                x=x, y=y, y_pred=prediction, sample_weight=weight, training=True
-            )
-            scaled_loss = model.optimizer.scale_loss(loss * share)
-        # As Keras' own train_step.
-        model._loss_tracker.update_state(loss, sample_weight=tf.shape(inputs[0])[0])
-        model.compute_metrics(x, y, prediction, sample_weight=weight)
-        values = [variable.value for variable in model.trainable_variables]
-        gradients = tape.gradient(
-            scaled_loss, [*inputs, *values], unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    def _build_metrics(self, block: RowBlock) -> None:
-        inputs = (np.zeros((1, 1, *tensor.shape[1:]), np.float32) for tensor in self.model.inputs)
-        sample = block.part(slice(1), slice(1))
-        super()._build_metrics(RowBlock(tuple(inputs), sample.y, sample.weight))
-
-    def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
-        x, *rest = arrays
-        return super()._test([*self._before(scaled(x, *self._input_scaling)), *rest])
-
-    def _load(self, weights: Vector) -> None:
-        set_flat_weights(self.model, gather(weights, self._own_places), self._own_layout)
+    def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
+        """Return loss and metrics of the whole model's weights on rows; see `KerasEngine`."""
         self._others.put(weights)
+        with self._group.watched():
+            figures: dict[str, float] = self._engine.evaluate(gather(weights, self._places), blocks)
+        return figures
 
-    def _collect(self, vector: Vector) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
+        """Let the schedules of all parts go on after `steps` batches; see `Engine`."""
+        self._engine.set_schedule_offset(steps)
+        self._group.each("set_schedule_offset", steps=steps)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate of all parts."""
+        self._engine.set_learning_rate(value)
+        self._group.each("set_rate", value=value)
+
+    def state(self) -> State:
+        """Return copies of everything but the weights that training changes."""
+        states = self._group.each("get_state")
+        return {
+            **self._engine.state(),
+            **{name: packed for name, (packed,) in zip(self._names, states, strict=True)},
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        self._engine.restore(state)
+        self._group.each("put_state", [np.asarray(state[name]) for name in self._names])
+
+    def outcome(self) -> State:
+        """Return nothing: no process has the whole model."""
+        return {}
+
+    def _collect(self, own: Vector, vector: Vector) -> None:
         """Write the weights of all parts into the whole vector."""
-        scatter(get_flat_weights(self.model, self._own_layout), self._own_places, vector)
+        scatter(own, self._places, vector)
         self._others.collect(vector)

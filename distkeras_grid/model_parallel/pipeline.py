@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -28,13 +27,10 @@ from distkeras_grid.model_parallel.schedule import Pass, one_forward_one_backwar
 LastStage: TypeAlias = Callable[[int, Array], Array]
 
 
-def train(
-    group: DeviceGroup, inputs: Sequence[Array], last: LastStage, first_call: int
-) -> float | None:
+def train(group: DeviceGroup, inputs: Sequence[Array], last: LastStage, first_call: int) -> None:
     """Train a batch on all stages, and let the other ones take their steps.
 
-    Device n computes stage n - 1, the master the last one. Returns the share of the time in which
-    stages waited; None of a single stage.
+    Device n computes stage n - 1, the master the last one.
 
     `inputs`: the model's input of each micro-batch. They must not change meanwhile.
     `first_call`: number of the first micro-batch; no other pass has it or those that follow.
@@ -42,11 +38,10 @@ def train(
     if not group.others:
         for number, x in enumerate(inputs):
             last(number, x)
-        return None
-    waited = _Batch(group, inputs, first_call).run(last)
+        return
+    _Batch(group, inputs, first_call).run(last)
     for number in group.others:
         group.call(number, "step", answers=0)
-    return waited
 
 
 def infer(group: DeviceGroup, x: Array) -> Array:
@@ -71,17 +66,15 @@ class _Batch:
             Pass(stage=0, micro_batch=number): array for number, array in enumerate(inputs)
         }
         self._lock = threading.Lock()
-        # Seconds of all passes, as the devices measured them.
-        self._busy = 0.0
         # Each answer, with what it has for the last stage, or what went wrong. All are put here,
         # because the limit is for one answer, and several stages lie before the last one.
         self._arrived: queue.SimpleQueue[tuple[Pass, Array | None] | BaseException] = (
             queue.SimpleQueue()
         )
 
-    def run(self, last: LastStage) -> float:
-        """Compute all micro-batches; return the share of the time in which stages waited."""
-        left, began = len(self._ready), time.perf_counter()
+    def run(self, last: LastStage) -> None:
+        """Compute all micro-batches."""
+        left = len(self._ready)
         self._advance(0)
         while left:
             try:
@@ -94,12 +87,8 @@ class _Batch:
             if array is None:
                 left -= step.backward and not step.stage
                 continue
-            clock = time.perf_counter()
             gradient = last(step.micro_batch, array)
-            self._add(time.perf_counter() - clock)
             self._make_ready(self._last - 1, step.micro_batch, gradient, backward=True)
-        span = max(time.perf_counter() - began, 1e-9)
-        return max(0.0, 1.0 - self._busy / ((self._last + 1) * span))
 
     def _make_ready(self, stage: int, number: int, array: Array, *, backward: bool) -> None:
         with self._lock:
@@ -131,10 +120,9 @@ class _Batch:
             self._arrived.put(error)
 
     def _pass_on(self, step: Pass, future: Future[Answer]) -> None:
-        seconds, arrays = self._group.result(future)
+        _, arrays = self._group.result(future)
         if len(arrays) != int(not step.backward or step.stage > 0):
             raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {arrays!r}.")
-        self._add(seconds)
         if not step.backward and step.stage + 1 == self._last:
             self._arrived.put((step, arrays[0]))
             return
@@ -143,10 +131,6 @@ class _Batch:
             self._make_ready(step.stage + 1, step.micro_batch, arrays[0], backward=False)
         elif step.stage:
             self._make_ready(step.stage - 1, step.micro_batch, arrays[0], backward=True)
-
-    def _add(self, seconds: float) -> None:
-        with self._lock:
-            self._busy += seconds
 
 
 def micro_batch_bounds(rows: int, micro_batches: int) -> list[tuple[int, int]]:

@@ -1,16 +1,21 @@
-"""A Keras model as a row of stages: where it can be cut, its stages, the places of their weights.
+"""A Keras model as a row of stages: where it can be cut, where it is cut, and its stages.
 
 The model's graph can be cut at a tensor if nothing else leads from what is before it to what is
 after it::
 
     h_r = S_r(h_{r-1})        output = S_last(...)
+
+The slowest stage sets the pace of the pipeline. So a model is cut where its multiplications are
+divided evenly, which are counted and not measured: every weight of a layer is used once for each
+position of the layer's output.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from distkeras_grid.engine.compile_settings import adds_losses, has_own_train_step
@@ -61,6 +66,44 @@ def find_cuts(model: Any) -> dict[str, Any]:
         if only.dtype == "float32" and calls[name] == 1 and only is node.output_tensors[0]:
             cuts[name] = only
     return cuts
+
+
+def choose_cuts(model: Any, stages: int) -> list[str]:
+    """Return where a model is cut into stages with about as many multiplications each.
+
+    Of S stages, cut r is where the multiplications up to it are nearest to r / S of all, among the
+    cuts that leave each stage weights to train.
+    """
+    import keras
+
+    cuts = list(find_cuts(model))
+    ends = [*cuts, None]
+    costs, trained = [0.0] * len(ends), [0] * len(ends)
+    number = 0
+    for node in calls_in_order(model):
+        layer, output = node.operation, node.output_tensors[0]
+        weights = getattr(layer, "trainable_variables", ())
+        positions = math.prod(size or 1 for size in output.shape[1:-1])
+        # An Embedding looks its weights up.
+        if not isinstance(layer, keras.layers.Embedding):
+            costs[number] += positions * sum(math.prod(each.shape) for each in weights)
+        trained[number] |= bool(weights)
+        number += layer.name == ends[number]
+    done, parts = [0.0, *accumulate(costs)], [0, *accumulate(trained)]
+    if parts[-1] < stages:
+        raise ConfigurationError(
+            f"The model has {parts[-1]} parts with weights of their own that can be apart, for "
+            f"{stages} workers. It can be cut after: {', '.join(cuts) or 'nowhere'}. Use fewer "
+            "workers."
+        )
+    bounds = [0]
+    for stage in range(1, stages):
+        # Each stage has weights that are trained, also those after it.
+        low, high = parts[bounds[-1]], parts[-1] - (stages - stage)
+        stops = (n for n in range(bounds[-1] + 1, len(ends)) if low < parts[n] <= high)
+        wanted = stage * done[-1] / stages
+        bounds.append(min(stops, key=lambda stop: abs(done[stop] - wanted)))
+    return [cuts[stop - 1] for stop in bounds[1:]]
 
 
 def stages_of(model: Any, names: Sequence[str]) -> list[Any]:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.base import ModelParallelTrainer
-from distkeras_grid.model_parallel.cuts import Placement, choose_cuts
 from distkeras_grid.model_parallel.job import run_group
 from distkeras_grid.model_parallel.parts_engine import FullModelLayout
 from distkeras_grid.model_parallel.pipeline_partition import (
     check_stageable,
-    find_cuts,
+    choose_cuts,
     stages_of,
 )
 from distkeras_grid.model_parallel.rows_apart import check_mean_loss
@@ -62,7 +61,7 @@ class PlacedLayers(ModelParallelTrainer):
     cuts: Literal["auto"] | Sequence[str] = parameter(
         default="auto",
         doc="Names of the layers after which the model is cut, one less than there are workers. "
-        '"auto" measures the time of each part on the driver, and divides it evenly.',
+        '"auto" divides the multiplications evenly, which it counts from the layers\' shapes.',
     )
 
     @property
@@ -84,14 +83,8 @@ class PlacedLayers(ModelParallelTrainer):
         slots = self.check_group(self.stages or None)
         stages = self.stages or slots
         check_stageable(self.keras_model, self._micro_batches(stages))
-        candidates = find_cuts(self.keras_model)
-        if len(candidates) + 1 < stages:
-            names = ", ".join(candidates) or "nowhere"
-            raise ConfigurationError(
-                f"A model in {stages} stages is cut {stages - 1} times where a single tensor leads "
-                f"on, between layers that share no weights. It can be cut after: {names}. Use "
-                "fewer workers (num_workers)."
-            )
+        if self.cuts == "auto":
+            choose_cuts(self.keras_model, stages)
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run all stages to the end; see `Trainer.execute`."""
@@ -100,26 +93,18 @@ class PlacedLayers(ModelParallelTrainer):
         from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 
         compiled = prepared.data.compiled
-        resumed = prepared.resumed
-        cuts = self._cuts(None if resumed is None else resumed.driver.cuts)
-        if cuts != "auto":
-            count = len(cuts) + 1
-        else:
-            count = self.stages or stable_slot_count(active_session(), None)
+        count = self.stages or stable_slot_count(active_session(), None)
         micro_batches = self._micro_batches(count)
         check_separable(compiled.model.optimizer)
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
         model = model_from_bytes(compiled.archive, compiled.objects)
-        lines: list[str] = []
-        if cuts == "auto":
-            placement = self._measured(model, count, micro_batches)
-            cuts, lines = placement.cuts, placement.table()
-        for line in lines:
-            progress.note(line)
+        cuts = choose_cuts(model, count) if self.cuts == "auto" else self.cuts
+        if prepared.resumed is not None:
+            _check_same_cuts(prepared.resumed.driver.cuts, list(cuts))
+        progress.note(f"The model is cut after: {', '.join(cuts) or 'nowhere'}.")
         for record in (prepared.description, prepared.history.params):
             record["cuts"] = list(cuts)
-            record.setdefault("devices", []).extend(lines)
         stages = stages_of(model, cuts)
         with keras.saving.custom_object_scope(dict(compiled.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
@@ -130,23 +115,6 @@ class PlacedLayers(ModelParallelTrainer):
         engine = partial(placed_engine, whole, micro_batches)
         module = partial(stage_module, optimizer)
         return run_group(prepared, progress, count, engine, module, (last, *others))
-
-    def _cuts(self, begun: Sequence[str] | None) -> Literal["auto"] | Sequence[str]:
-        """Return the cuts, or "auto"; a run that goes on has the stages with which it began."""
-        if self.cuts != "auto" or begun is None:
-            return self.cuts
-        if self.num_workers not in (None, len(begun) + 1):
-            raise ConfigurationError(
-                "A run of PlacedLayers goes on with the stages with which it began. Checkpoint: "
-                f"{len(begun) + 1} stages. Received: num_workers={self.num_workers}. Leave it out."
-            )
-        return begun
-
-    def _measured(self, model: keras.Model, stages: int, micro_batches: int) -> Placement:
-        from distkeras_grid.model_parallel.layer_profiler import measure_pieces
-
-        rows = -(-self.batch_size // micro_batches)
-        return choose_cuts(measure_pieces(model, find_cuts(model), rows), stages, micro_batches)
 
     def _micro_batches(self, stages: int) -> int:
         return min(self.micro_batches or FOR_EACH_WORKER * stages, self.batch_size)
@@ -162,3 +130,11 @@ class PlacedLayers(ModelParallelTrainer):
                 f"A model that is cut {len(names)} times has {len(names) + 1} stages, each with a "
                 f"worker of its own. Received: num_workers={self.num_workers!r}. Leave it out."
             )
+
+
+def _check_same_cuts(begun: list[str] | None, cuts: list[str]) -> None:
+    if begun not in (None, cuts):
+        raise ConfigurationError(
+            "A run of PlacedLayers goes on with the stages with which it began. Checkpoint: "
+            f"cuts={begun}. Received: cuts={cuts}. Give the same cuts or num_workers."
+        )

@@ -195,28 +195,6 @@ class Module(Protocol):
     CALLS: ClassVar[frozenset[str]]  # Names of the methods that the master may call
 
 
-class LocalDevice:
-    """A module in the master's own process, called as one on a device."""
-
-    moved = 0
-
-    def __init__(self, module: Module) -> None:
-        self._module = module
-
-    def call(
-        self, name: str, arrays: Sequence[NDArray[Any]], values: Mapping[str, Any], answers: int
-    ) -> list[Future[Answer]]:
-        """Compute at once; see `Device.call`."""
-        futures: list[Future[Answer]] = [Future() for _ in range(answers)]
-        outputs = list(getattr(self._module, name)(*arrays, **values))
-        for future, output in zip(futures, outputs, strict=True):
-            future.set_result((0.0, list(output)))
-        return futures
-
-    def release(self, error: BaseException | None = None) -> None:
-        """Do nothing; see `Device.release`."""
-
-
 def serve(channel: ArrayChannel, build: Callable[[], Module]) -> None:
     """Answer the master's calls until it releases the device; its end before that is an error.
 

@@ -14,9 +14,6 @@ of the time. This is the bubble at the start and at the end of each batch.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 from distkeras_grid.frozen_struct import FrozenStruct
 
 
@@ -53,24 +50,3 @@ def _of_stage(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
             order.append(Pass(stage=stage, micro_batch=number + ahead))
         order.append(Pass(stage=stage, micro_batch=number, backward=True))
     return tuple(order)
-
-
-def predicted_bubble(
-    forward: Sequence[float], backward: Sequence[float], micro_batches: int
-) -> float:
-    """Return the share of the time in which stages wait, the time on the line left out.
-
-    The first micro-batch passes all stages one after the other; each further one adds the time of
-    the slowest forward and of the slowest backward pass. This is an upper bound: where stages
-    differ in speed, they may wait less (2 % of the time in the mean of random pipelines).
-
-    `forward, backward`: time of a micro-batch on each stage [s].
-
-    Examples
-    --------
-    >>> round(predicted_bubble([1, 1, 1], [2, 2, 2], micro_batches=4), 6)  # (S - 1) / (M + S - 1)
-    0.333333
-    """
-    busy = math.fsum((*forward, *backward))
-    span = (micro_batches - 1) * (max(forward) + max(backward)) + busy
-    return max(0.0, 1.0 - micro_batches * busy / (len(forward) * span)) if span > 0 else 0.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.keras_model import model_from_bytes
+from distkeras_grid.engine.keras_model import model_from_bytes, weight_layout
 from distkeras_grid.model_parallel.device_group import DeviceGroup, GroupEngine
 from distkeras_grid.model_parallel.job import DriverCaller, allow_waiting_operations
 from distkeras_grid.model_parallel.rpc import Module
@@ -39,8 +39,6 @@ def split_engine(
 
     model, options, spec = _compiled(worker), engine_options(worker), worker.spec
     convolutions = find_convolutions(model)
-    if layers not in ("auto", "all"):
-        convolutions.chosen(tuple(layers))
     described = [layer for _, layer in convolutions.layers.values()]
     # Operations that wait for the last gradients must not occupy the thread of the others.
     allow_waiting_operations(spec.limits.threads + len(described))
@@ -77,19 +75,20 @@ def towers_engine(
     """Return the engine of `Towers`; `names` of the towers and the master in the whole model."""
     import keras
 
-    from distkeras_grid.model_parallel.parts_engine import FullModelLayout
-    from distkeras_grid.model_parallel.towers_engine import TowersEngine, head_of
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+    from distkeras_grid.model_parallel.parts_engine import FullModelLayout, PartsEngine, places
+    from distkeras_grid.model_parallel.towers_engine import local_model
 
+    # Operations that wait for the other towers must not occupy the thread of the master's own.
+    allow_waiting_operations(worker.spec.limits.threads + group.count)
     model, options = _compiled(worker), engine_options(worker)
-    *towers, master = parts = [model.get_layer(name) for name in names]
+    *towers, master = [model.get_layer(name) for name in names]
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):
-        head = head_of(model, towers, master)
-    whole = FullModelLayout.of(model, parts)
-    group.host(_tower(model, names[0], worker.custom_objects))
-    # Of the model's input, which is the towers'.
-    (scaling,) = options.pop("scaling")
-    engine = TowersEngine(head, whole, group, scaling=scaling, **options)
-    return GroupEngine(engine, group, [f"tower {number}" for number in group.parts])
+        local, own = local_model(model, towers, master, group)
+    others = [places(model, tower) for tower in towers[1:]]
+    whole = FullModelLayout(weight_layout(model), (*others, own))
+    engine = TensorFlowEngine(local, **{**options, "jit": False})
+    return PartsEngine(engine, group, [f"tower {number}" for number in group.others], whole)
 
 
 def tower_module(
@@ -99,19 +98,15 @@ def tower_module(
     driver: DriverCaller,  # noqa: ARG001
 ) -> Module:
     """Return a tower."""
-    model = model_from_bytes(worker.model, worker.custom_objects)
-    return _tower(model, names[number], worker.custom_objects)
-
-
-def _tower(model: Any, name: str, objects: Mapping[str, Any]) -> Module:
     import keras
 
     from distkeras_grid.model_parallel.remote_module import RemoteModule
     from distkeras_grid.model_parallel.tower_model import standalone_copy
 
+    model, objects = model_from_bytes(worker.model, worker.custom_objects), worker.custom_objects
     # Copies are built from descriptions, which contain only the names of the user's own classes.
     with keras.saving.custom_object_scope(dict(objects)):
-        tower = standalone_copy(model.get_layer(name))
+        tower = standalone_copy(model.get_layer(names[number]))
     optimizer = keras.optimizers.serialize(model.optimizer)
     return RemoteModule(tower, optimizer, objects, first=True)
 
@@ -124,25 +119,15 @@ def placed_engine(
     driver: DriverCaller,
 ) -> Any:
     """Return the engine of `PlacedLayers`, which trains the last stage."""
+    from distkeras_grid.model_parallel.parts_engine import PartsEngine
     from distkeras_grid.model_parallel.placed_engine import PlacedEngine
-
-    def on_waiting(share: float) -> None:
-        percent = f"{share:.0%}".replace("%", " %")
-        driver.report([f"Stages waited {percent} of the time of a batch (measured)."])
 
     options = engine_options(worker)
     # Of the model's input, which is the first stage's.
     (scaling,) = options.pop("scaling")
-    engine = PlacedEngine(
-        _compiled(worker, driver.part()),
-        whole,
-        group,
-        micro_batches,
-        scaling=scaling,
-        on_waiting=on_waiting,
-        **options,
-    )
-    return GroupEngine(engine, group, [f"stage {number - 1}" for number in group.others])
+    last = _compiled(worker, driver.part())
+    engine = PlacedEngine(last, group, micro_batches, scaling=scaling, **options)
+    return PartsEngine(engine, group, [f"stage {number - 1}" for number in group.others], whole)
 
 
 def stage_module(

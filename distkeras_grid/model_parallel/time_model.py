@@ -31,8 +31,8 @@ from distkeras_grid.frozen_struct import FrozenStruct
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.proportional_split import divide
 
-#: Which layers are divided: those for which it pays, all possible ones, or those with these names.
-Layers: TypeAlias = Literal["auto", "all"] | tuple[str, ...]
+#: Which layers are divided: those for which it pays, or all possible ones.
+Layers: TypeAlias = Literal["auto", "all"]
 
 
 class UnitTime(FrozenStruct, frozen=True):
@@ -110,7 +110,7 @@ class SplitPlan(FrozenStruct, frozen=True):
     def decided(self, which: Layers, whole: float, divided: float) -> SplitPlan:
         """Return the plan after a batch has been timed: whole layers if that is no slower.
 
-        Layers that were named are divided in any case.
+        With "all", they are divided in any case.
         """
         stays = which == "auto" and divided >= whole
         layers = (layer.on_the_master() if stays else layer for layer in self.layers)
@@ -151,7 +151,7 @@ class SplitPlan(FrozenStruct, frozen=True):
         times = f"{divided:.3f} s a batch instead of {whole:.3f} s"
         if divided < whole:
             return f"Dividing pays: {times}, {whole / divided:.2g} times as fast (measured)."
-        reason = "It is done because the layers were named." if self.shares else "All stay whole."
+        reason = 'It is done because of layers="all".' if self.shares else "All stay whole."
         return f"Dividing does not pay: {times} (measured). {reason}"
 
 
@@ -233,9 +233,9 @@ def plan_layers(
     which: Layers = "auto",
 ) -> SplitPlan:
     """Decide which layers are divided, and how."""
-    plans = []
-    for layer in layers:
-        named = which == "all" or (which != "auto" and layer.name in which)
-        plan = plan_layer(layer, batch, times[layer.name], link, always=named)
-        plans.append(plan if named or which == "auto" else plan.on_the_master())
-    return SplitPlan(layers=tuple(plans))
+    always = which == "all"
+    return SplitPlan(
+        layers=tuple(
+            plan_layer(layer, batch, times[layer.name], link, always=always) for layer in layers
+        )
+    )

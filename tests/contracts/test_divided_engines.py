@@ -114,7 +114,7 @@ class TestConvolutions(DividedContract):
         compiled(model, momentum, rate)
         found = list(find_convolutions(model).layers.values())
         devices = self.stack.enter_context(
-            devices_of([described for _, described in found], 2, BATCH, ("divided",))
+            devices_of([described for _, described in found], 2, BATCH, "all")
         )
         devices.apply_plan(plan_of(divided=(2, 2)))
         engine = GroupEngine(DividedEngine(model, found, devices, lambda _: None), devices.group)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
+from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
 from distkeras_grid.errors import LocalDiskError
-from distkeras_grid.model_parallel.device_group import GroupEngine
-from distkeras_grid.model_parallel.parts_engine import FullModelLayout
+from distkeras_grid.model_parallel.parts_engine import FullModelLayout, PartsEngine, places
 from distkeras_grid.model_parallel.pipeline_partition import stages_of
 from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 from distkeras_grid.model_parallel.remote_module import RemoteModule
@@ -20,7 +19,7 @@ def engine_of(build, modules, names, limits, dies):
     mortal = [Mortal(module) for module in modules]
     raises = {dies: LocalDiskError} if dies else {}
     with group_of(mortal, limits, raises) as group:
-        engine = GroupEngine(build(group), group, names)
+        engine = PartsEngine(*build(group, names))
         engine.group, engine.modules = group, mortal
         try:
             yield engine
@@ -29,7 +28,7 @@ def engine_of(build, modules, names, limits, dies):
                 module.over.set()
 
 
-def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT, dies=None):
+def placed_engine(model, names, micro_batches=3, limits=PATIENT, dies=None):
     """The engine of a model that is cut after these layers."""
     import keras
 
@@ -44,9 +43,9 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT, dies
     ]
     layout = FullModelLayout.of(whole, stages)
 
-    def build(group):
+    def build(group, names):
         last = model_from_bytes(archives[-1])
-        return PlacedEngine(last, layout, group, micro_batches, on_waiting=told)
+        return PlacedEngine(last, group, micro_batches), group, names, layout
 
     return engine_of(build, modules, [f"stage {n}" for n in range(len(modules))], limits, dies)
 
@@ -55,23 +54,25 @@ def towers_engine(archive, names, limits=PATIENT, dies=None):
     """The engine of a model with these towers."""
     import keras
 
-    from distkeras_grid.model_parallel.towers_engine import TowersEngine, head_of
+    from distkeras_grid.engine.tensorflow import TensorFlowEngine
+    from distkeras_grid.model_parallel.towers_engine import local_model
 
     def parts():
         model = model_from_bytes(archive)
         return model, [model.get_layer(name) for name in names]
 
-    def module(number):
+    modules = []
+    for number in range(1, len(names)):
         model, towers = parts()
-        return RemoteModule(towers[number], keras.optimizers.serialize(model.optimizer), first=True)
+        optimizer = keras.optimizers.serialize(model.optimizer)
+        modules.append(RemoteModule(towers[number], optimizer, first=True))
 
-    def build(group):
+    def build(group, names):
         model, towers = parts()
-        master = model.get_layer("head")
-        group.host(module(0))
-        whole = FullModelLayout.of(model, [*towers, master])
-        return TowersEngine(head_of(model, towers, master), whole, group)
+        local, own = local_model(model, towers, model.get_layer("head"), group)
+        others = (places(model, tower) for tower in towers[1:])
+        layout = FullModelLayout(weight_layout(model), (*others, own))
+        return TensorFlowEngine(local, jit=False), group, names, layout
 
-    numbers = range(len(names))
-    modules = [module(number) for number in numbers[1:]]
-    return engine_of(build, modules, [f"tower {n}" for n in numbers], limits, dies)
+    tower_names = [f"tower {n}" for n in range(1, len(names))]
+    return engine_of(build, modules, tower_names, limits, dies)

@@ -84,9 +84,9 @@ def test_a_model_that_is_faster_as_it_is_is_trained_as_it_is(monkeypatch, steps)
         assert devices.group.moved == moved
 
 
-def test_a_model_that_is_faster_as_it_is_is_divided_if_its_layers_are_named(monkeypatch):
+def test_a_model_that_is_faster_as_it_is_is_divided_if_all_layers_are_asked_for(monkeypatch):
     block, plain = block_of(2), TensorFlowEngine(network())
-    with divided(monkeypatch, ("a", "b"), 2) as (engine, devices, told):
+    with divided(monkeypatch, "all", 2) as (engine, devices, told):
         engine.warm_up(block)
         assert set(told[0].shares) == {"a", "b"}
         assert told[0].batch[0] < 2 * SLOW_SECONDS < told[0].batch[1]

@@ -165,14 +165,6 @@ def test_weights_of_samples_count_as_in_one_process():
     check_same(model, placed_engine(model, ("one",), 3), lambda: source.blocks(window))
 
 
-def test_the_waiting_of_the_stages_is_told_once(blocks):
-    told = []
-    with placed_engine(residual(), ("stem", "add0"), 4, told.append) as engine:
-        trained(engine, blocks)
-    (share,) = told
-    assert 0 <= share < 1
-
-
 def test_a_lost_device_ends_the_attempt_and_the_next_goes_on_from_the_window_before(kind, blocks):
     """With the state that the server keeps, as an undisturbed run, bit for bit."""
     model = kind.build("adam")

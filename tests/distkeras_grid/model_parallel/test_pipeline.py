@@ -64,7 +64,7 @@ def test_each_stage_is_asked_in_the_order_of_the_schedule(count, micro_batches):
 
     with group_of(modules) as group:
         for batch in range(2):
-            assert 0 <= train(group, inputs, last, first_call=100 * batch) < 1
+            train(group, inputs, last, first_call=100 * batch)
     # All have ended, and taken the steps of the last batch.
     schedule = one_forward_one_backward(count + 1, micro_batches)
     for module, order in zip(modules, schedule, strict=False):

@@ -10,11 +10,10 @@ import pytest
 from distkeras_grid.engine.compile_settings import adds_losses
 from distkeras_grid.engine.keras_model import get_flat_weights, model_from_bytes, model_to_bytes
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.cuts import choose_cuts
-from distkeras_grid.model_parallel.device_group import gather, places, scatter
-from distkeras_grid.model_parallel.layer_profiler import measure_pieces
+from distkeras_grid.model_parallel.parts_engine import gather, places, scatter
 from distkeras_grid.model_parallel.pipeline_partition import (
     check_stageable,
+    choose_cuts,
     find_cuts,
     stages_of,
 )
@@ -287,34 +286,37 @@ def test_a_loss_is_refused_if_and_only_if_micro_batches_have_another_gradient():
     assert 0 < refused < len(losses_of_all_forms())
 
 
-def test_pieces_are_measured_and_the_model_stays_as_it_is():
+def test_stages_have_about_as_many_multiplications():
     import keras
 
     layers = keras.layers
     model = row(
-        layers.Dense(64, activation="relu", name="one"),
-        layers.Dropout(0.5, name="drop"),
-        layers.Dense(16, name="two"),
-        shape=(32,),
+        # For each pixel of 8 x 8: 3 * 3 * 2 * 4 and 4 biases, 9 * 4 * 4 and 4 biases.
+        layers.Conv2D(4, 3, padding="same", name="small"),
+        layers.Conv2D(4, 3, padding="same", name="large"),
+        layers.Flatten(name="flat"),
+        layers.Dense(10, name="dense"),
+        shape=(8, 8, 2),
     )
-    model.compile("adam", "mse")
-    before = [variable.numpy() for variable in model.variables]
-    pieces = measure_pieces(model, find_cuts(model), rows=8)
-    assert [piece.name for piece in pieces] == ["one", "drop", "two"]
-    assert [piece.trains for piece in pieces] == [True, False, True]
-    assert pieces[0].sent == 4 * 8 * 64
-    assert all(piece.forward > 0 and piece.backward > 0 for piece in pieces)
-    for variable, value in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
-    assert choose_cuts(pieces, 2, 2).cuts in {("one",), ("drop",)}
+    # 4,864 and 9,472 in the convolutions, 2,570 in the last layer: half of all is 8,453.
+    assert choose_cuts(model, 2) == ["small"]
+    assert choose_cuts(model, 3) in (["small", "large"], ["small", "flat"])
+    assert choose_cuts(model, 1) == []
 
 
-def test_pieces_without_a_fixed_size_are_told():
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_each_stage_has_something_to_train(stages):
     import keras
 
-    given = keras.Input((None, 4))
-    h = keras.layers.Dense(3, name="one")(given)
-    model = keras.Model(given, keras.layers.GlobalAveragePooling1D(name="pool")(h))
-    model.compile("sgd", "mse")
-    with pytest.raises(ConfigurationError, match="'one' has no fixed size"):
-        measure_pieces(model, find_cuts(model), rows=2)
+    layers = keras.layers
+    model = row(
+        layers.ReLU(name="none"),
+        layers.Dense(64, name="one"),
+        *(layers.Dense(2, name=name) for name in ("two", "three", "four")),
+        layers.ReLU(name="last"),
+    )
+    found = choose_cuts(model, stages)
+    assert len(found) == stages - 1
+    assert all(stage.trainable_variables for stage in stages_of(model, found))
+    with pytest.raises(ConfigurationError, match="4 parts"):
+        choose_cuts(model, 5)

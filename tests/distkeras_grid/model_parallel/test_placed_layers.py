@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.placed_layers import PlacedLayers
@@ -47,15 +46,6 @@ def test_the_trainer_tells_its_arguments():
 def test_wrong_arguments_are_refused(wrong, told):
     with pytest.raises(ConfigurationError, match=told):
         PlacedLayers(net(), "adam", "mse", **wrong)
-
-
-def test_a_run_that_goes_on_has_the_stages_with_which_it_began():
-    free = PlacedLayers(net(), "adam", "mse")
-    assert free._cuts(None) == "auto"
-    assert free._cuts(["two"]) == ["two"]
-    assert PlacedLayers(net(), "adam", "mse", num_workers=2)._cuts(["two"]) == ["two"]
-    with pytest.raises(ConfigurationError, match="num_workers"):
-        PlacedLayers(net(), "adam", "mse", num_workers=3)._cuts(["two"])
 
 
 @pytest.mark.spark
@@ -106,14 +96,13 @@ def test_stages_on_workers_are_trained_as_fit_trains_the_whole(spark, settings):
     assert trainer.history.params["cuts"] == settings.get("cuts", trainer.history.params["cuts"])
     told = trainer.run["devices"]
     assert any("moved" in line for line in told)
-    assert any("(measured)" in line for line in told)
-    assert any("(predicted)" in line for line in told) == ("cuts" not in settings)
 
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_an_interrupted_run_goes_on_bit_for_bit(spark, tmp_path, monkeypatch):
-    """Also where the other cut would be taken today."""
+def test_an_interrupted_run_goes_on_bit_for_bit_with_the_stages_with_which_it_began(
+    spark, tmp_path
+):
     import keras
 
     random = np.random.default_rng(2)
@@ -141,20 +130,14 @@ def test_an_interrupted_run_goes_on_bit_for_bit(spark, tmp_path, monkeypatch):
         callback = keras.callbacks.LambdaCallback(on_epoch_end=act)
         return trainer, trainer.train(rows, seed=1, callbacks=[callback])
 
-    calm, expected = train(tmp_path / "calm", lambda *_: None, cuts=["two"])
-    measured, asked = PlacedLayers._measured, []
-
-    def placement(self, model, stages, micro_batches):
-        asked.append(stages)
-        found = measured(self, model, stages, micro_batches)
-        first = replace(found.stages[0], name="two")
-        return replace(found, stages=(first, found.stages[1]))
-
-    monkeypatch.setattr(PlacedLayers, "_measured", placement)
+    calm, expected = train(tmp_path / "calm", lambda *_: None, cuts=["one"])
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "runs", stop, num_workers=2)
-    trainer, model = train(tmp_path / "runs", lambda *_: None, num_workers=2)
-    assert asked == [2]
+    with pytest.raises(
+        ConfigurationError, match=r"Checkpoint: cuts=\['one'\]. Received: cuts=\[\]"
+    ):
+        train(tmp_path / "runs", stop, num_workers=1)
+    trainer, model = train(tmp_path / "runs", lambda *_: None)
     assert trainer.history.samples == calm.history.samples == 90 * 3
     assert [each["restarted"] for each in trainer.run["resumed"]] == ["driver"]
     for one, other in zip(expected.get_weights(), model.get_weights(), strict=True):

@@ -141,54 +141,6 @@ def test_a_training_gives_the_weights_and_the_accuracy_of_the_whole_model():
         assert one.dtype.kind != "f" or apart(one, other) <= TRAINED
 
 
-def normalized(dtype, optimizer):
-    """Convolutions before normalizations, so that the exact gradients of their biases are 0."""
-    import keras
-
-    keras.utils.set_random_seed(1)
-    layers = [keras.Input((16, 16, 1), dtype=dtype)]
-    for name, filters in (("a", 16), ("b", 24)):
-        layers += [
-            keras.layers.Conv2D(filters, 3, padding="same", name=name, dtype=dtype),
-            keras.layers.BatchNormalization(dtype=dtype),
-            keras.layers.ReLU(dtype=dtype),
-        ]
-    layers += [keras.layers.Flatten(dtype=dtype), keras.layers.Dense(3, dtype=dtype)]
-    model = keras.Sequential(layers)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.get(optimizer), loss, jit_compile=False)
-    return model
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("optimizer", "apart"), [("SGD", 1e-5), ("Adam", None)])
-def test_a_divided_training_is_as_far_from_that_in_float64_as_a_whole_one(optimizer, apart):
-    """Adam divides a gradient by its size, so rounding where it should be 0 moves the weights."""
-    random = np.random.default_rng(0)
-    y = random.integers(0, 3, 320)
-    x = random.normal(0.3 * y[:, None, None, None], 0.5, (320, 16, 16, 1))
-    start = normalized("float32", optimizer).get_weights()
-
-    def trained(dtype, divide=False):
-        model = normalized(dtype, optimizer)
-        model.set_weights([array.astype(dtype) for array in start])
-        found = find_convolutions(model) if divide else None
-        layers = [] if found is None else [described for _, described in found.layers.values()]
-        with devices_of(layers, 2, batch=32) as devices:
-            if found is not None:
-                install(list(found.layers.values()), devices)
-                devices.apply_plan(plan_of(a=(9, 7), b=(11, 13)))
-            model.fit(x.astype(dtype), y, batch_size=32, epochs=12, shuffle=False, verbose=0)
-        return np.concatenate([array.ravel() for array in model.get_weights()])
-
-    exact = trained("float64")
-    whole, divided = trained("float32"), trained("float32", divide=True)
-    moved = np.linalg.norm(exact - np.concatenate([array.ravel() for array in start]))
-    if apart is not None:
-        assert np.linalg.norm(divided - whole) <= apart * moved
-    assert np.linalg.norm(divided - exact) <= 3 * np.linalg.norm(whole - exact)
-
-
 #: Seconds that a slow part takes, which is much more than the others take.
 ALONE = 0.05
 

@@ -140,7 +140,7 @@ def test_a_device_without_a_measured_pace_gets_nothing():
     assert plan_layer(c, 64, times(a, None, a), FREE).shares == (750, 0, 750)
 
 
-def test_named_layers_are_divided_in_any_case_and_others_stay_whole():
+def test_all_layers_are_divided_in_any_case_if_they_are_asked_for():
     layers = [layer("a", 3, 500, 32), layer("b")]
     measured = {c.name: times(*[pace(c, 64, 1e13)] * 2) for c in layers}
     assert plan_layers(layers, 64, measured, ETHERNET).shares == {}
@@ -148,9 +148,6 @@ def test_named_layers_are_divided_in_any_case_and_others_stay_whole():
         "a": (250, 250),
         "b": (750, 750),
     }
-    named = plan_layers(layers, 64, measured, ETHERNET, which=("b",))
-    assert named.shares == {"b": (750, 750)}
-    assert [len(each.shares) for each in named.layers] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +155,10 @@ def test_named_layers_are_divided_in_any_case_and_others_stay_whole():
     [
         ("auto", 0.3, True, "pays: 0.300 s a batch instead of 0.400 s"),
         ("auto", 0.4, False, "does not pay: 0.400 s.*All stay whole"),
-        ("all", 0.5, True, "does not pay: 0.500 s.*because the layers were named"),
-        (("a",), 0.5, True, "does not pay"),
+        ("all", 0.5, True, "does not pay: 0.500 s.*because of layers"),
     ],
 )
-def test_layers_are_divided_only_if_a_batch_is_faster_or_if_they_are_named(
+def test_layers_are_divided_only_if_a_batch_is_faster_or_if_all_are_asked_for(
     which, divided, divides, says
 ):
     part = LayerPlan(layer="a", shares=(2, 2), whole=1.0, divided=0.6, moved=10)
