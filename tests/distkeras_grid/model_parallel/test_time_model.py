@@ -170,26 +170,3 @@ def test_layers_are_divided_only_if_a_batch_is_faster_or_if_all_are_asked_for(
         assert plan.layers[0] == LayerPlan(
             layer="a", shares=(4, 0), whole=1.0, divided=1.0, moved=0
         )
-
-
-def test_the_table_of_the_guide_is_what_the_time_model_says(project):
-    """Four devices of 50 GFLOP/s, 25 in the first convolution, and a batch of 128."""
-    guide = (project / "distkeras_grid/model_parallel/README.md").read_text(encoding="utf-8")
-    (rows,) = re.findall(r"\| kernels (.*?)\n\n", guide, re.DOTALL)
-    head, _, *rows = [line.strip("| ").split(" | ") for line in rows.splitlines()]
-    assert [row[0] for row in rows] == ["50:500", "150:800", "300:1000", "500:1500"]
-    for kernels, *figures in rows:
-        first, second = map(int, kernels.split(":"))
-        layers = layer("first", 3, first, 32), layer("second", first, second, 16)
-        # Of the first layer's input no gradient is computed.
-        seconds = operations_of(layers[0], 128) / 25e9
-        measured = {
-            "first": times(*[UnitTime(forward=seconds, backward=seconds)] * 4),
-            "second": times(*[pace(layers[1], 128, 50e9)] * 4),
-        }
-        rest = 1e-9 * 128 * (32 * 32 * first + 16 * 16 * second)
-        for network, figure in zip(head, figures, strict=True):
-            link = NetworkLink(bandwidth=float(network.split()[0]) * 125e6, latency=1e-4)
-            plan = plan_layers(layers, 128, measured, link)
-            divided = sum(each.divided for each in plan.layers)
-            assert figure == f"{(rest + plan.whole) / (rest + divided):.2f}"
