@@ -25,6 +25,7 @@ from data_prep import TileSpec, TilingSettings, tile_images
 from distkeras_grid import AccuracyEvaluator, AveragingTrainer, ModelPredictor, plots, read_tiles
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.spinner import spinner, start_spark
+from distkeras_grid.evaluation.text import format_figure
 from distkeras_grid.pages import format_document, format_table
 from distkeras_grid.signals import terminable
 
@@ -151,7 +152,7 @@ def write_page(folder: Path, evaluation: Evaluation, pictures: dict[str, Figure]
     rows: list[list[object]] = [["class", "of", "count", "precision", "recall"]]
     for name, unit in (("source", "images"), ("row", "tiles")):
         rows += [
-            [each.name, unit, each.count, str(each.precision), str(each.recall)]
+            [each.name, unit, each.count, *map(format_figure, (each.precision, each.recall))]
             for each in evaluation.level(name).classes
         ]
     parts = ["<p>On micrographs that the training has not seen.</p>", format_table(rows)]

@@ -40,13 +40,14 @@ def as_text(evaluation: Evaluation) -> str:
 
 def _by_class(level: EvaluationLevel) -> str:
     lines = [
-        (each.name, f"{each.count:,}", *map(_figure, (each.precision, each.recall, each.f1)))
+        (each.name, f"{each.count:,}", *map(format_figure, (each.precision, each.recall, each.f1)))
         for each in level.classes
     ]
     return _table((f"class, by {level.name}", "count", "precision", "recall", "F1"), lines)
 
 
-def _figure(value: float | None) -> str:
+def format_figure(value: float | None) -> str:
+    """Return a share as text."""
     return "not defined" if value is None else f"{value:.3f}"
 
 
