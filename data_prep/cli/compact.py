@@ -38,16 +38,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None) -> None:
     """Refuse what can be known before Spark starts."""
     preflight.check_input(flags.data, "--data", place)
 
 
 def run(flags: argparse.Namespace) -> ExitCode:
     """Compact as the flags say."""
-    check_early(flags)
     session = start_spark("distkeras-grid compact", flags.master)
     content = compact_tiles(flags.data, stale=flags.corrected, spark=session, say=output())
     shards = len(content["shards"])

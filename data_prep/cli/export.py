@@ -88,9 +88,7 @@ def export_settings(flags: argparse.Namespace) -> ExportSettings:
     )
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
     """Refuse what can be known before Spark starts."""
     export_settings(flags)
     preflight.check_fold(flags.split, flags.fold)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from data_prep.ingest.job import IMAGES, ingest_images
+from data_prep.ingest.job import ingest_images
 from data_prep.ingest.settings import FOLDER, IngestSettings
-from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.exit_codes import ExitCode, main_of
 from distkeras_grid.cli.parser import add_master_flag, verb_parser
@@ -81,8 +80,6 @@ def ingest(flags: argparse.Namespace) -> ExitCode:
     """Ingest as the flags say."""
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
     settings = IngestSettings(**values)
-    preflight.check_input(settings.input, "--input")
-    preflight.check_output(settings.output, IMAGES, settings.input, overwrite=False)
     session = start_spark("distkeras-grid ingest", flags.master)
     done = ingest_images(settings, spark=session, say=output())
     report(output=settings.output, rows=done.manifest["rows"], left_out=done.left_out)

@@ -270,17 +270,9 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
-    """Refuse what can be known before Spark starts, as `check_before_spark` and the settings do."""
-    check_before_spark(tiling_settings(flags), place)
-
-
-def check_before_spark(
-    settings: TilingSettings, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
     """Refuse what can be known before Spark starts."""
+    settings = tiling_settings(flags)
     preflight.check_input(settings.input, "--input", place)
     overwrite = settings.overwrite or settings.update
     present = preflight.present_at(settings.output, place)
@@ -309,7 +301,6 @@ def tiling_settings(flags: argparse.Namespace) -> TilingSettings:
 def tile(flags: argparse.Namespace) -> ExitCode:
     """Tile as the flags say."""
     settings = tiling_settings(flags)
-    check_before_spark(settings)
     session = start_spark("distkeras-grid tile", flags.master)
     tell_what = plan_tiles if flags.plan else update_tiles
     done = tell_what(settings, spark=session, say=output())

@@ -67,7 +67,7 @@ def build_parser() -> Parser:
     return parser
 
 
-def check_early(flags: argparse.Namespace, _: preflight.DriverEnvironment = preflight.HERE) -> None:
+def check_early(flags: argparse.Namespace, _: preflight.SubmittedDriver | None = None) -> None:
     """Refuse numbers that no training has; the cluster itself is looked at by the driver."""
     if flags.servers < 1:
         raise ConfigurationError(f"--servers must be at least 1. Received: {flags.servers}.")

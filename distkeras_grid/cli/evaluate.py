@@ -112,9 +112,7 @@ def evaluate(flags: argparse.Namespace) -> None:
         print_result(f"wrote {flags.output}")
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
     """Refuse what can be known before Spark starts."""
     preflight.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
     if flags.features and not flags.model:

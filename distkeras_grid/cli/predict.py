@@ -107,9 +107,7 @@ def predict(flags: argparse.Namespace) -> None:
     print_result(f"predicted {count} rows; wrote {flags.output}")
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
     """Refuse what can be known before Spark starts."""
     preflight.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
@@ -117,7 +115,7 @@ def check_early(
     check_rows(flags, place)
 
 
-def check_rows(flags: argparse.Namespace, place: preflight.DriverEnvironment) -> None:
+def check_rows(flags: argparse.Namespace, place: preflight.SubmittedDriver | None) -> None:
     """Refuse a model or rows that are not there, as far as that can be told."""
     preflight.check_fold(flags.split, flags.fold)
     preflight.check_input(model_file(flags.model) if flags.model else None, "--model", place)

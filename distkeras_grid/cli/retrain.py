@@ -125,6 +125,7 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
         if killed is not None:
             manifest = read_manifest(storage, flags.data, killed)
             print_result(f"going on with the run {name_of(manifest.created)}")
+    check_splits(manifest, flags)
     new = new_sources(manifest, flags.split, last)
     since = f"since {newest}" if newest else "in all"
     report(new_images=len(new), output=flags.output)
@@ -229,9 +230,7 @@ def point_to_newest(storage: Storage, runs: str) -> None:
         storage.write_text(f"{runs}/{LATEST}", json.dumps(latest) + "\n", overwrite=True)
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
     """Refuse what can be known before Spark starts."""
     if flags.overwrite:
         raise ConfigurationError(
@@ -261,6 +260,13 @@ def read_manifest(storage: Storage, data: str, version: int | None = None) -> Ma
             f"{data} does not tell what is new in it. Make it by `distkeras-grid tile`."
         )
     return manifest
+
+
+def check_splits(manifest: Manifest, flags: argparse.Namespace) -> None:
+    """Refuse a split that the data do not have: no image of it would ever be new."""
+    if flags.fold is None and (split_of := manifest.splits()):
+        asked = tuple(filter(None, (flags.split, flags.validation_split)))
+        dataframes.check_present(asked, set(split_of.values()), flags.data)
 
 
 def model_of(runs: str, name: str) -> str:

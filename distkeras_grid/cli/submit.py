@@ -17,7 +17,7 @@ from distkeras_grid.cli import common_options, yarn_lookup
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, main_of
 from distkeras_grid.cli.parser import Parser, verb_parser
-from distkeras_grid.cli.preflight import Files, SubmittedDriver
+from distkeras_grid.cli.preflight import SubmittedDriver
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.engine.registry import configured_backend
@@ -33,6 +33,7 @@ from distkeras_grid.submission.command import (
 )
 
 if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
     from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.jvm import HadoopClient
     from distkeras_grid.submission.resource_manager import ResourceManager
@@ -230,7 +231,7 @@ def job_flags(verb: str, arguments: Sequence[str]) -> argparse.Namespace:
     return flags
 
 
-def check_job(flags: argparse.Namespace, submission: Submission, files: Files) -> None:
+def check_job(flags: argparse.Namespace, submission: Submission, files: Storage) -> None:
     """Refuse what a verb itself refuses before Spark starts, before anything is packed.
 
     A dry run does without: its command may be meant for later, when there are other files.

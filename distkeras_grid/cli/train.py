@@ -267,9 +267,7 @@ def train(flags: argparse.Namespace) -> Trainer | None:
     return trainer
 
 
-def check_early(
-    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
-) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
     """Refuse what can be known before Spark starts."""
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 

@@ -16,7 +16,8 @@ class Verb:
     """One verb of the command line."""
 
     # Has ``main`` and ``build_parser``, and if it runs on a cluster ``check_early``: it takes the
-    # parsed flags and the `DriverEnvironment`, and refuses what can be known before Spark starts
+    # parsed flags and, of a submission, the `SubmittedDriver`, and refuses what can be known before
+    # Spark starts
     module: str
     description: str  # One line of the help text
     on_cluster: bool = False  # Whether it is a Spark job, which `submit` can run on a cluster

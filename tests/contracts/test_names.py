@@ -12,8 +12,6 @@ ROOT = Path(__file__).parents[2]
 MOST_TERMS = 60
 #: Nouns that end like participles.
 NOUNS = {"encoding", "listing", "scaling", "reading", "training", "feed", "seed", "speed", "string"}
-#: Classes that are named twice, as two sides have it.
-TWICE = {"LocalFiles"}
 #: Participles that stood for anything as names of variables; a noun says what a variable holds.
 PARTICIPLES = {"told", "given", "found", "kept", "held", "said", "seen", "dealt"}
 #: A name with one of them that is right: held-out rows are a term of statistics, and part of the
@@ -73,7 +71,7 @@ def test_a_name_has_one_class() -> None:
     for name, path in classes():
         if not name.startswith("_"):
             homes[name].append(str(path))
-    assert {name for name, paths in homes.items() if len(paths) > 1} <= TWICE
+    assert {name for name, paths in homes.items() if len(paths) > 1} == set()
 
 
 def test_no_gerund_names_a_module_or_a_class() -> None:

@@ -1,16 +1,20 @@
+import json
+
 import pytest
 
-from data_prep import TilingSettings, UpdateResult
+from data_prep import TileSpec, TilingSettings, UpdateResult
 from data_prep.cli import tile
 from data_prep.cli.tile import main
-from distkeras_grid.errors import OutputExistsError, SchemaError
+from distkeras_grid.cli.preflight import SubmittedDriver
+from distkeras_grid.errors import ConfigurationError, OutputExistsError, SchemaError
+from distkeras_grid.submission.command import Submission
+from tests.local_files import LocalFiles
 
 
 @pytest.fixture
 def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
-    monkeypatch.setattr(tile.preflight, "check_input", lambda *_: None)
     monkeypatch.setattr(tile, "start_spark", lambda *_, **__: None)
     done = UpdateResult(
         {"tiles": 0}, new=1, changed=0, unchanged=0, removed=0, tiles=0, left_out={}
@@ -30,7 +34,6 @@ def test_defaults(called):
 @pytest.mark.parametrize(("flags", "word"), [((), "gone 1"), (("--prune",), "removed 1")])
 def test_images_that_are_gone_are_not_removed_without_prune(monkeypatch, capsys, flags, word):
     """Each night told again that one image was removed."""
-    monkeypatch.setattr(tile.preflight, "check_input", lambda *_: None)
     monkeypatch.setattr(tile, "start_spark", lambda *_, **__: None)
     done = UpdateResult({"tiles": 8}, 0, 0, 3, 1, 0, {}, copies=2)
     monkeypatch.setattr(tile, "update_tiles", lambda *_, **__: done)
@@ -110,16 +113,22 @@ def test_wrong_values_are_one_line_and_code_2(called, capsys):
     assert stop.value.code == 2
 
 
-@pytest.mark.parametrize("flags", [{}, {"update": True}, {"overwrite": True}])
-def test_tiles_of_an_earlier_layout_are_refused_and_not_touched(tmp_path, monkeypatch, flags):
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+def check(folder, *flags):
+    """Check as `submit` does."""
+    submission = Submission("job.py", [], "", master="spark://host:7077")
+    paths = ("--input", f"{folder}/raw", "--output", f"{folder}/tiles")
+    parsed = tile.build_parser().parse_args([*paths, *flags])
+    tile.check_early(parsed, SubmittedDriver(submission, LocalFiles()))
+
+
+@pytest.mark.parametrize("flags", [(), ("--update",), ("--overwrite",)])
+def test_tiles_of_an_earlier_layout_are_refused_and_not_touched(tmp_path, flags):
     (tmp_path / "raw").mkdir()
     (tmp_path / "tiles" / "shard=0").mkdir(parents=True)
     (tmp_path / "tiles" / "_dataset.json").write_text("{}")
     before = sorted(tmp_path.rglob("*"))
-    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", **flags)
     with pytest.raises(SchemaError, match="--convert"):
-        tile.check_before_spark(settings)
+        check(tmp_path, *flags)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -128,14 +137,26 @@ def test_what_is_something_else_besides_is_not_replaced(tmp_path):
     (tmp_path / "tiles" / "_versions").mkdir(parents=True)
     (tmp_path / "tiles" / "_versions" / "4.json").write_text("{}")
     (tmp_path / "tiles" / "_ingest.json").write_text("")
-    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", overwrite=True)
     with pytest.raises(OutputExistsError, match="Move that elsewhere"):
-        tile.check_before_spark(settings)
+        check(tmp_path, "--overwrite")
 
 
 def test_what_a_killed_first_run_has_left_is_taken_up(tmp_path):
     (tmp_path / "raw").mkdir()
-    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles")
     for name in ("shard=0-20261127T113000-1f2e3d4c", "_likeness", "_versions"):
         (tmp_path / "tiles" / name).mkdir(parents=True)
-        tile.check_before_spark(settings)
+        check(tmp_path)
+
+
+def test_an_update_that_disagrees_with_what_is_there(tmp_path):
+    made = TilingSettings("images", "tiles", TileSpec(64), channels="3", update=True)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "tiles" / "_versions").mkdir(parents=True)
+    content = {"image": {}, "sources": [], "spec": made.spec.to_json(), "settings": made.to_json()}
+    content |= {"last_shard": -1, "last_update": 0}
+    field = {"version": 1, "shape": [64, 64, 3], "dtype": "uint8", "encoding": "raw", "scale": 1.0}
+    content["image"] = {"distkeras_grid": {**field, "offset": 0.0, "classes": ["a"]}}
+    (tmp_path / "tiles" / "_versions" / "0.json").write_text(json.dumps(content))
+    check(tmp_path, "--tile", "64", "--update", "--channels", "3")
+    with pytest.raises(ConfigurationError):
+        check(tmp_path, "--tile", "64", "--update", "--channels", "1")

@@ -7,7 +7,6 @@ import json
 import resource
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +25,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.spark.atomic_output import OutputKind
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.command import Submission
+from tests.local_files import LocalFiles
 
 # Of the processor, for other tests may run beside; what would start late takes ten times that.
 SECONDS = 2.0
@@ -40,6 +40,10 @@ from pyspark import SparkContext
 assert not late and SparkContext._gateway is None, late
 sys.exit(code)
 """
+
+
+def submitted(files):
+    return preflight.SubmittedDriver(Submission("a.py", [], "", master="spark://host:1"), files)
 
 
 @pytest.fixture
@@ -58,10 +62,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "thesis" / "chapter").write_text("")
     (tmp_path / "figures.json").write_text("{}")
     (tmp_path / "m.keras").write_text("")
-    (tmp_path / "nets.py").write_text("def build(shape):\n    return shape\n")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    sys.modules.pop("nets", None)
+    return tmp_path
 
 
 TRAIN = ("train", "--data", "data", "--output", "new")
@@ -69,20 +70,16 @@ FILE = ("--model", "m.keras")
 MANY = ("--workers", "3", "--master", "local[2]")
 EXPORT = ("export", "--data", "data", "--format", "png")
 PREDICT = ("predict", "--data", "data", "--model", "m.keras")
+FOLD = ("--fold", "fold_0")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
         ((*TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
-        ((*TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
         (("retrain", *TRAIN[1:], *FILE, "--set", "lerning_rate=1"), 2, "UnknownArgumentError"),
         ((*TRAIN, *FILE, *MANY), 5, "NotEnoughSlotsError"),
-        (("evaluate", "--data", "data", "--output", "figures.json"), 4, "OutputExistsError"),
-        (("tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
-        ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
-        ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
-        (("ingest", "--size", "8", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
+        (("evaluate", "--data", "data", *FOLD), 2, "ConfigurationError"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -104,94 +101,55 @@ def test_it_takes_less_than_2_s_and_no_spark(here, arguments, code, error):
     assert used < SECONDS
 
 
-FOLD = ("--fold", "fold_0")
+FLAGS = [
+    ((*TRAIN, *FILE, *FOLD), ConfigurationError),
+    (("retrain", *TRAIN[1:], *FILE, *FOLD), ConfigurationError),
+    ((*PREDICT, "--output", "new", *FOLD), ConfigurationError),
+    (("evaluate", "--data", "data", *FOLD), ConfigurationError),
+    ((*EXPORT, "--output", "new", *FOLD), ConfigurationError),
+    ((*TRAIN, *FILE, "--set", "batch_size=0"), ConfigurationError),
+    (("retrain", *TRAIN[1:], *FILE, "--workers", "3"), NotEnoughSlotsError),
+    (("doctor", "--servers", "0"), ConfigurationError),
+]
+PATHS = [
+    (("compact", "--data", "lost"), PathNotFoundError),
+    (("train", "--data", "lost", "--output", "new", *FILE), PathNotFoundError),
+    ((*TRAIN[:3], "--output", "run", *FILE), OutputExistsError),
+    ((*TRAIN[:3], "--output", "thesis", *FILE, "--overwrite"), OutputExistsError),
+    ((*TRAIN, "--model", "lost.keras"), PathNotFoundError),
+    ((*PREDICT, "--output", "predictions"), OutputExistsError),
+    (("evaluate", "--data", "data", "--output", "figures.json"), OutputExistsError),
+    (("tile", "--input", "lost", "--output", "new"), PathNotFoundError),
+    (("tile", "--input", "images", "--output", "thesis"), OutputExistsError),
+    ((*EXPORT, "--output", "thesis"), OutputExistsError),
+    ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), OutputExistsError),
+]
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
-    [
-        (("compact", "--data", "lost"), PathNotFoundError),
-        ((*TRAIN, *FILE, *FOLD), ConfigurationError),
-        (("retrain", *TRAIN[1:], *FILE, *FOLD), ConfigurationError),
-        ((*PREDICT, "--output", "new", *FOLD), ConfigurationError),
-        (("evaluate", "--data", "data", *FOLD), ConfigurationError),
-        ((*EXPORT, "--output", "new", *FOLD), ConfigurationError),
-        ((*TRAIN, *FILE, "--set", "batch_size=0"), ConfigurationError),
-        (("train", "--data", "lost", "--output", "new", *FILE), PathNotFoundError),
-        ((*TRAIN[:3], "--output", "thesis", *FILE, "--overwrite"), OutputExistsError),
-        (("tile", "--input", "lost", "--output", "new"), PathNotFoundError),
-        ((*EXPORT, "--output", "thesis"), OutputExistsError),
-        ((*TRAIN, "--model", "lost.keras"), PathNotFoundError),
-        (("retrain", *TRAIN[1:], *FILE, "--workers", "3"), NotEnoughSlotsError),
-        ((*PREDICT, "--output", "predictions"), OutputExistsError),
-        (("tile", "--input", "images", "--output", "thesis"), OutputExistsError),
-        ((*EXPORT, "--output", "exported"), OutputExistsError),
-        (("doctor", "--servers", "0"), ConfigurationError),
-    ],
+    [*FLAGS, *PATHS],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_verb_refuses_the_same_for_its_own_driver_and_for_one_that_is_submitted(
-    here, monkeypatch, arguments, error
-):
+def test_a_verb_refuses_wrong_flags_and_submit_wrong_paths_too(here, monkeypatch, arguments, error):
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     verb, *flags = arguments
     module = VERBS[verb].load()
-    standalone = Submission("job.py", [], "", master="spark://host:7077")
-    submitted = preflight.SubmittedDriver(standalone, preflight.LocalFiles())
-    for place in (preflight.HERE, submitted):
+    places = [submitted(LocalFiles()), *([None] if (arguments, error) in FLAGS else [])]
+    for place in places:
         with pytest.raises(error):
             module.check_early(module.build_parser().parse_args(flags), place)
 
 
-def test_an_update_that_disagrees_with_what_is_there(here):
-    from data_prep import TileSpec, TilingSettings
-    from data_prep.cli.tile import check_before_spark
-
-    spec = TileSpec(64)
-    made = TilingSettings("images", "tiles", spec, channels="3", update=True)
-    (here / "tiles" / "_versions").mkdir(parents=True)
-    content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
-    content |= {"last_shard": -1, "last_update": 0}
-    metadata = {
-        "version": 1,
-        "shape": [64, 64, 3],
-        "dtype": "uint8",
-        "encoding": "raw",
-        "scale": 1.0,
-    }
-    content["image"] = {"distkeras_grid": {**metadata, "offset": 0.0, "classes": ["a"]}}
-    (here / "tiles" / "_versions" / "0.json").write_text(json.dumps(content))
-    check_before_spark(made)
-    with pytest.raises(ConfigurationError):
-        check_before_spark(replace(made, channels="1"))
-
-
 def test_an_output_that_may_be_written_passes(here):
+    place = submitted(LocalFiles())
     (here / "empty").mkdir()
-    for uri in ("new", "empty", "file:" + str(here / "new"), "file://" + str(here / "new")):
-        preflight.check_output(uri, KIND, overwrite=False)
-    preflight.check_output("run", KIND, overwrite=True)
-    for uri in ("data", f"file:{here}"):
-        with pytest.raises(ConfigurationError):
-            preflight.check_output(uri, KIND, "data", overwrite=True)
-    with pytest.raises(OutputExistsError):
-        preflight.check_output(f"file://{here}/run", KIND, overwrite=False)
-
-
-@pytest.mark.parametrize("name", preflight.CONFIGURATIONS)
-def test_of_what_spark_alone_can_tell_nothing_is_said(here, monkeypatch, capsys, name):
-    for uri in ("s3a://bucket/run", "hdfs://nowhere.invalid/run", "data/*.parquet"):
-        preflight.check_input(uri, "--data")
-        preflight.check_output(uri, KIND, overwrite=False)
-    # It may mean a path of another file system.
-    monkeypatch.setenv(name, "1")
-    preflight.check_input("lost", "--data")
-    with pytest.raises(PathNotFoundError):
-        preflight.check_input("file:///lost", "--data")
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    preflight.check_input("file:///lost", "--data")
-    assert capsys.readouterr().err == ""
+    for uri in ("new", "empty"):
+        preflight.check_output(uri, KIND, overwrite=False, place=place)
+    preflight.check_output("run", KIND, overwrite=True, place=place)
+    with pytest.raises(ConfigurationError):
+        preflight.check_output("data", KIND, "data", overwrite=True, place=place)
 
 
 @pytest.mark.parametrize(
@@ -211,34 +169,23 @@ def test_a_local_master_has_a_slot_for_each_task(here, monkeypatch, trainer, arg
     for slots in range(1, 4):
         context = pytest.raises(NotEnoughSlotsError) if tasks > slots else contextlib.nullcontext()
         with context:
-            preflight.check_trainer(trainer, arguments, f"local[{slots},4]")
-    preflight.check_trainer(trainer, arguments, "yarn")
+            preflight.check_trainer(trainer, arguments, f"local[{slots},4]", None)
+    preflight.check_trainer(trainer, arguments, "yarn", None)
     # The submission has a master of its own.
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    preflight.check_trainer(trainer, arguments, "local")
+    preflight.check_trainer(trainer, arguments, "local", None)
 
 
 def test_without_a_master_the_default_one_or_a_running_session_counts(here, monkeypatch):
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    preflight.check_slots(None, 2)
-    with pytest.raises(NotEnoughSlotsError):
-        preflight.check_slots(None, 3)
+    assert preflight.local_slots(None) == 2
     running = SimpleNamespace(master="local[3]", _jsc=object())
     monkeypatch.setattr(SparkContext, "_active_spark_context", running)
-    preflight.check_slots("local", 3)
-    with pytest.raises(NotEnoughSlotsError):
-        preflight.check_slots("local[8]", 4)
+    assert preflight.local_slots("local") == preflight.local_slots("local[8]") == 3
 
 
-def test_names_of_a_missing_folder_are_no_names(here):
-    assert preflight.LocalFiles().list_names("run") == ["run.json"]
-    assert preflight.LocalFiles().list_names("run/run.json") == ["run.json"]
-    with pytest.raises(PathNotFoundError):
-        preflight.LocalFiles().list_names("lost")
-
-
-class Unreachable(preflight.LocalFiles):
+class Unreachable(LocalFiles):
     """A file system whose jar only the job has."""
 
     def resolve(self, _):
@@ -246,17 +193,14 @@ class Unreachable(preflight.LocalFiles):
 
 
 def test_what_the_client_cannot_reach_is_named_and_left_to_the_job(capsys):
-    submission = Submission("job.py", [], "", master="spark://host:7077")
-    place = preflight.SubmittedDriver(submission, Unreachable())
-    preflight.check_input("s3a://bucket/data", "--data", place)
+    preflight.check_input("s3a://bucket/data", "--data", submitted(Unreachable()))
     (line,) = capsys.readouterr().err.splitlines()
     assert "by the job itself: s3a://bucket/data (No FileSystem" in line
 
 
 @pytest.mark.spark
 def test_hadoops_own_files_are_looked_at(spark, here):
-    submission = Submission("job.py", [], "", master="spark://host:7077")
-    place = preflight.SubmittedDriver(submission, Storage(spark))
+    place = submitted(Storage(spark))
     preflight.check_input(f"{here}/data", "--data", place)
     with pytest.raises(PathNotFoundError):
         preflight.check_input(f"{here}/lost", "--data", place)
@@ -278,4 +222,4 @@ def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
         for split, passes in (("train", True), ("trian", False)):
             flags = module.build_parser().parse_args(["--data", "data", "--split", split, *more])
             with contextlib.nullcontext() if passes else pytest.raises(SchemaError, match="train"):
-                module.check_early(flags)
+                module.check_early(flags, submitted(LocalFiles()))

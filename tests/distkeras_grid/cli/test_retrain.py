@@ -154,6 +154,13 @@ def test_each_version_has_one_run_which_starts_from_the_last(night, trained):
     assert newest(night) == {"run": TWO, "model": f"/runs/{TWO}/model.keras"}
 
 
+def test_a_split_that_is_misspelt_is_refused(night, trained):
+    """No image was new in it: the week ended with exit code 0, for ever."""
+    with pytest.raises(SchemaError, match="trian"):
+        retrain_on(night, "--split", "trian")
+    assert not trained
+
+
 def test_a_command_that_dies_when_its_run_is_whole_is_ended_by_the_next(night, trained):
     retrain_on(night)
     night.delete("/runs/latest.json")

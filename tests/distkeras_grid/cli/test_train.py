@@ -66,9 +66,9 @@ def test_checkpoints_have_flags(text, every):
         "resume": "auto",
     }
     with pytest.raises(ConfigurationError):
-        check_trainer("DOWNPOUR", arguments_of("--resume"))
+        check_trainer("DOWNPOUR", arguments_of("--resume"), None, None)
     with pytest.raises(ConfigurationError):
-        check_trainer("DOWNPOUR", arguments_of(*flags[:3], "often"))
+        check_trainer("DOWNPOUR", arguments_of(*flags[:3], "often"), None, None)
 
 
 LOCAL = ["--local-sets", "iterations=18, local_train=6000,local_test=2700,test_images=others"]
