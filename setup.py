@@ -80,7 +80,6 @@ setup(
         "pyarrow>=18",
         "pyspark>=4.0,<5",
         "requests>=2.32",
-        "rich>=13",
         # Makes libjpeg's warnings errors.
         "simplejpeg>=1.8",
         "tensorboard>=2.20",

@@ -1,8 +1,8 @@
 """Shows the progress of whatever takes long: runs, transfers, Spark jobs, packing.
 
-A `Reporter` shows a `RunProgress`, a value that describes itself, on a `Surface`: one line that
-moves on a terminal (rich) and in a notebook, or plain lines elsewhere. A thread repeats the line
-while all other threads are busy, so that there are never 5 s of silence.
+A `Reporter` shows a `ProgressState` on a `Surface`: one line that moves on a terminal and in a
+notebook, or plain lines elsewhere. A thread repeats the line while all other threads are busy, so
+that there are never 5 s of silence.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Protocol, Self, TextIO, TypeVar
+from typing import Any, ClassVar, Generic, Self, TextIO, TypeVar
 
 HEARTBEAT = 0.25  # s
 RATE_HORIZON = 15.0  # s over which a rate is averaged
 MAX_WIDTH = 120  # characters
-BAR_WIDTH = 20  # characters
-ROOM_FOR_A_BAR = 100  # characters; on narrower terminals words tell more
+ERASE = "\r\x1b[K"  # Moves a terminal's cursor to the beginning of its line, and empties the line
 
 # Plain lines are written to standard error, unless a program has given this logger a handler.
 LOGGER = logging.getLogger("distkeras_grid.progress")
@@ -33,68 +32,77 @@ Say = Callable[[str], object]
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The content of a progress line."""
+@dataclass(frozen=True)
+class ProgressState:
+    """What a `Reporter` shows: here a step whose length is not known."""
 
-    # The first one is always shown. The others are left out from the right if they do not fit.
-    parts: Sequence[str]
-    # The part that is done, from 0 to 1. A terminal shows it as a bar.
-    fraction: float | None = None
-
-    def line(self, width: int = MAX_WIDTH) -> str:
-        """Return the parts as one line of at most `width` characters."""
-        line = self.parts[0][:width]
-        for part in self.parts[1:]:
-            if len(line) + 2 + len(part) > width:
-                break
-            line += "  " + part
-        return line
-
-
-class RunProgress(Protocol):
-    """What a `Reporter` shows; a frozen dataclass."""
-
-    @property
-    def phase(self) -> str:
-        """What is being done, in words; rate and seconds start again with another one."""
+    phase: str  # What is being done; rate and seconds start again with another one
 
     @property
     def turn(self) -> Hashable:
         """A change of this value is shown at once."""
+        return None
 
     @property
     def amount(self) -> int:
         """The quantity whose growth is the rate."""
+        return 0
 
-    def status(self, rate: float, seconds: float) -> Status:
-        """Return the content of the progress line.
+    def parts(self, rate: float, seconds: float) -> Sequence[str]:  # noqa: ARG002
+        """Return the content of the line; the last parts are left out if they do not fit.
 
         `seconds`: time in this phase so far [s].
         """
+        return [self.phase, f"{seconds:.0f} s"]
+
+
+@dataclass(frozen=True)
+class Bytes(ProgressState):
+    """A copy of so many bytes."""
+
+    total: int = 0
+    done: int = 0
+
+    @property
+    def amount(self) -> int:
+        """Bytes so far."""
+        return self.done
+
+    def parts(self, rate: float, seconds: float) -> Sequence[str]:  # noqa: ARG002
+        """Return how far it is."""
+        parts = [self.phase, f"{format_bytes(self.done)} of {format_bytes(self.total)}"]
+        if rate > 0:
+            left = max(0, self.total - self.done) / rate
+            parts += [f"{format_bytes(rate)}/s", f"{clock_time(left)} left"]
+        return parts
+
+
+def one_line(parts: Sequence[str], width: int = MAX_WIDTH) -> str:
+    """Return the parts that fit as one line of at most `width` characters."""
+    line = parts[0][:width]
+    for part in parts[1:]:
+        if len(line) + 2 + len(part) > width:
+            break
+        line += "  " + part
+    return line
 
 
 class Surface(ABC):
-    """Where progress is shown; calling it writes a line there."""
+    """Where progress is shown; calling it writes a line that stays."""
 
     # Seconds between two lines of one phase.
     interval: ClassVar[float]
 
     @abstractmethod
-    def show(self, status: Status) -> None:
+    def show(self, parts: Sequence[str]) -> None:
         """Tell how it is now, in place of how it was where that is possible."""
 
     @abstractmethod
-    def note(self, text: str) -> None:
+    def __call__(self, text: str) -> None:
         """Write a line that stays."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Leave what was shown last as it is; the surface can be used again."""
-
-    def __call__(self, text: str) -> None:
-        """Write a line that stays, as any function that takes lines does."""
-        self.note(text)
 
 
 class Lines(Surface):
@@ -106,78 +114,52 @@ class Lines(Surface):
     # With the heartbeat, below 5 s of silence.
     interval = 4.0
 
-    def __init__(self, say: Callable[[str], object]) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
 
-    def show(self, status: Status) -> None:
+    def show(self, parts: Sequence[str]) -> None:
         """Write the state as a line."""
-        self._say(status.line())
+        self._say(one_line(parts))
 
-    def note(self, text: str) -> None:
+    def __call__(self, text: str) -> None:
         """Write a line."""
         self._say(text)
 
-    def close(self) -> None:
-        """Do nothing."""
-
 
 class Terminal(Surface):
-    """A line that moves, with a bar where it is known how much is done."""
+    """A line that moves."""
 
     interval = 0.2
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
+        self._stream = stream
+        self._line = ""
 
-        self._console = Console(
-            file=stream, force_terminal=True, force_jupyter=False, highlight=False
-        )
-        self._live: Any = None
-
-    def show(self, status: Status) -> None:
+    def show(self, parts: Sequence[str]) -> None:
         """Write over the line."""
-        from rich.live import Live
+        # One column less: some terminals wrap a full line.
+        self._line = one_line(parts, min(MAX_WIDTH, self._columns() - 1))
+        self._write(ERASE + self._line)
 
-        shown = self._renderable(status)
-        if self._live is None:
-            self._live = Live(
-                shown,
-                console=self._console,
-                auto_refresh=False,
-                # What others print is theirs.
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start(refresh=True)
-        else:
-            self._live.update(shown, refresh=True)
-
-    def note(self, text: str) -> None:
+    def __call__(self, text: str) -> None:
         """Write a line above the one that moves."""
-        from rich.text import Text
-
-        self._console.print(Text(text), soft_wrap=True)
+        self._write(f"{ERASE if self._line else ''}{text}\n{self._line}")
 
     def close(self) -> None:
         """End the line."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._line:
+            self._line = ""
+            self._write("\n")
 
-    def _renderable(self, status: Status) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except OSError:
+            return 80
 
-        # One column less: some terminals wrap a full line.
-        width = min(MAX_WIDTH, self._console.width - 1)
-        if status.fraction is None or width < ROOM_FOR_A_BAR:
-            return Text(status.line(width), no_wrap=True, end="")
-        bar = ProgressBar(total=1.0, completed=status.fraction, width=BAR_WIDTH)
-        first, *others = status.line(width - BAR_WIDTH - 2).split("  ", 1)
-        row = Table.grid(padding=(0, 2))
-        row.add_row(Text(first), bar, Text("".join(others), no_wrap=True))
-        return row
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
 
 
 class Notebook(Surface):
@@ -188,17 +170,17 @@ class Notebook(Surface):
     def __init__(self) -> None:
         self._display: Any = None
 
-    def show(self, status: Status) -> None:
+    def show(self, parts: Sequence[str]) -> None:
         """Replace the display."""
         from IPython.display import display
 
-        content = {"text/plain": status.line()}
+        content = {"text/plain": one_line(parts)}
         if self._display is None:
             self._display = display(content, raw=True, display_id=True)
         else:
             self._display.update(content, raw=True)
 
-    def note(self, text: str) -> None:
+    def __call__(self, text: str) -> None:
         """Write a line below; not to standard error, which notebooks show as an alarm."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
@@ -228,12 +210,13 @@ def surface(stream: TextIO | None = None, *, timed: bool = False) -> Surface:
     return Lines(say)
 
 
-AnyState = TypeVar("AnyState", bound=RunProgress)
+AnyState = TypeVar("AnyState", bound=ProgressState)
 
 
 class Reporter(Generic[AnyState]):
     """Tells of a state while its ``with`` block runs; any thread may change it.
 
+    `at_once`: show the beginning; otherwise what soon ends is silent.
     `clock`: returns seconds.
 
     Examples
@@ -243,28 +226,24 @@ class Reporter(Generic[AnyState]):
     ...     progress.update(done=100_000_000)
     ...     progress.tick()
     ...     progress.add(done=100_000_000)
-    packing  100 of 200 MB
-    packing  200 of 200 MB
+    packing  100 MB of 200 MB
+    packing  200 MB of 200 MB
     """
 
     def __init__(
         self,
         state: AnyState,
         *,
-        to: Callable[[str], object] | None = None,
+        to: Say | None = None,
         clock: Callable[[], float] = time.monotonic,
         at_once: bool = True,
-        tells_end: bool = True,
     ) -> None:
         self._state = state
         self._surface = surface() if to is None else to if isinstance(to, Surface) else Lines(to)
         self._clock = clock
-        self._tells_end = tells_end
-        self._began = clock()
-        self._shown_at = -float("inf") if at_once else self._began
-        self._shown: Status | None = None
+        self._shown_at = -float("inf") if at_once else clock()
         # What was silent so far ends in silence.
-        self._silent = not at_once
+        self._shown: str | None = "" if at_once else None
         # The heartbeat and others tell of the same state.
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -279,14 +258,10 @@ class Reporter(Generic[AnyState]):
         self._closing.set()
         self._heart.join()
         with self._lock:
-            if kind is None and self._tells_end and not self._silent:
-                self._show_if_changed()
+            parts = self._parts()
+            if kind is None and self._shown not in (None, one_line(parts)):
+                self._surface.show(parts)
             self._surface.close()
-
-    @property
-    def seconds(self) -> float:
-        """Time since this reporter was made [s]."""
-        return self._clock() - self._began
 
     @property
     def state(self) -> AnyState:
@@ -297,7 +272,7 @@ class Reporter(Generic[AnyState]):
     def begin(self, state: AnyState) -> None:
         """Start a phase with a state of its own."""
         with self._lock:
-            self._change(state, restart=True)
+            self._change(state)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the state; None leaves a field as it is.
@@ -307,113 +282,55 @@ class Reporter(Generic[AnyState]):
         """
         values = {name: value for name, value in changes.items() if value is not None}
         with self._lock:
-            self._change(_replaced(self._state, values))
+            self._change(replace(self._state, **values))
 
     def add(self, **counts: int) -> None:
         """Add to fields of the state; a negative number takes back."""
         with self._lock:
             sums = {name: getattr(self._state, name) + count for name, count in counts.items()}
-            self._change(_replaced(self._state, sums))
+            self._change(replace(self._state, **sums))
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
         with self._lock:
-            self._surface.note(text)
+            self._surface(text)
 
     def tick(self) -> None:
         """Tell the state again if that is due; the heartbeat calls this."""
         with self._lock:
-            if self._is_due():
+            if self._clock() - self._shown_at >= self._surface.interval:
                 self._show()
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT):
             self.tick()
 
-    def _change(self, state: AnyState, *, restart: bool = False) -> None:
+    def _change(self, state: AnyState) -> None:
         before, self._state = self._state, state
-        if restart or state.phase != before.phase:
+        if state.phase != before.phase:
             self._begin_phase()
         if state.turn != before.turn:
             self._show()
 
     def _begin_phase(self) -> None:
         self._phase_began = self._clock()
-        self._rate = RecentRate()
-        self._rate.add(self._phase_began, self._state.amount)
+        # Times and amounts of late.
+        self._amounts = deque([(self._phase_began, self._state.amount)])
 
-    def _is_due(self) -> bool:
-        return self._clock() - self._shown_at >= self._surface.interval
-
-    def _status(self) -> Status:
-        now = self._clock()
-        self._rate.add(now, self._state.amount)
-        return self._state.status(self._rate.at(now), now - self._phase_began)
+    def _parts(self) -> Sequence[str]:
+        now, amounts = self._clock(), self._amounts
+        amounts.append((now, self._state.amount))
+        while len(amounts) > 2 and amounts[1][0] <= now - RATE_HORIZON:
+            amounts.popleft()
+        began, amount = amounts[0]
+        rate = (self._state.amount - amount) / (now - began) if now > began else 0.0
+        return self._state.parts(rate, now - self._phase_began)
 
     def _show(self) -> None:
-        self._shown = self._status()
-        self._surface.show(self._shown)
-        self._silent = False
+        parts = self._parts()
+        self._shown = one_line(parts)
+        self._surface.show(parts)
         self._shown_at = self._clock()
-
-    def _show_if_changed(self) -> None:
-        status = self._status()
-        if self._shown is None or status.line() != self._shown.line():
-            self._surface.show(status)
-
-
-def _replaced(state: AnyState, changes: dict[str, Any]) -> AnyState:
-    # A protocol cannot tell that its members are dataclasses.
-    before: Any = state
-    changed: AnyState = replace(before, **changes)
-    return changed
-
-
-@dataclass(frozen=True, slots=True)
-class Bytes:
-    """The state of one long copy."""
-
-    phase: str  # What is done, such as ``"packing"``
-    total: int  # total and done: Bytes in all, and so far
-    done: int = 0
-
-    @property
-    def turn(self) -> Hashable:
-        """Nothing is told before it is due."""
-        return None
-
-    @property
-    def amount(self) -> int:
-        """Bytes so far."""
-        return self.done
-
-    def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
-        """Return how far it is."""
-        parts = [self.phase, f"{self.done / 1e6:.0f} of {self.total / 1e6:.0f} MB"]
-        if rate > 0:
-            left = max(0, self.total - self.done) / rate
-            parts += [f"{format_bytes(rate)}/s", f"{clock_time(left)} left"]
-        return Status(parts, min(1.0, self.done / max(1, self.total)))
-
-
-class RecentRate:
-    """How fast a count has grown of late."""
-
-    def __init__(self) -> None:
-        self._counts: deque[tuple[float, int]] = deque()
-
-    def add(self, now: float, count: int) -> None:
-        """Note a count at a time [s]."""
-        self._counts.append((now, count))
-        while len(self._counts) > 2 and self._counts[1][0] <= now - RATE_HORIZON:
-            self._counts.popleft()
-
-    def at(self, now: float) -> float:
-        """Return the growth a second up to now; 0 where it is not known."""
-        if not self._counts or now <= self._counts[0][0]:
-            return 0.0
-        began, count = self._counts[0]
-        return (self._counts[-1][1] - count) / (now - began)
 
 
 def clock_time(seconds: float) -> str:

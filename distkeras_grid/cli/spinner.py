@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distkeras_grid.progress import Reporter, Status
+from distkeras_grid.progress import ProgressState, Reporter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class Spinner:
-    """The state of a step whose length is not known."""
-
-    phase: str  # What is being done
-    detail: str = ""  # How far it is, in words; empty if that is not known
-
-    @property
-    def turn(self) -> Hashable:
-        """The state is shown only when it is due."""
-        return None
-
-    @property
-    def amount(self) -> int:
-        """There is no rate."""
-        return 0
-
-    def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
-        """Return what is being done, how far it is, and for how long."""
-        return Status([self.phase, *([self.detail] if self.detail else []), f"{seconds:.0f} s"])
 
 
 def start_spark(
@@ -59,4 +35,4 @@ def spinner(phase: str, *, shown: bool = True) -> AbstractContextManager[object]
     """
     if not shown:
         return nullcontext()
-    return Reporter(Spinner(phase), at_once=False, tells_end=False)
+    return Reporter(ProgressState(phase), at_once=False)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from distkeras_grid.progress import Reporter, Status, clock_time, surface
+from distkeras_grid.progress import ProgressState, Reporter, Say, clock_time, surface
 
 TRAINING = "training"
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
+@dataclass(frozen=True)
+class RunStatus(ProgressState):
     """The state of a run as its progress line shows it."""
 
+    # What is being done, in words; `TRAINING` while batches are trained
+    phase: str = "checking the data"
     # workers and epochs and total_samples: Planned numbers; `total_samples` is rows times epochs. 0
     # workers: not known yet.
     workers: int = 0
     epochs: int = 0
     total_samples: int = 0
-    # What is being done, in words; `TRAINING` while batches are trained
-    phase: str = "checking the data"
     epoch: int = 1  # The center's epoch, from 1
     samples: int = 0  # Folded so far
     active: int = 0  # Workers that are ready, or at work
@@ -41,7 +41,7 @@ class RunStatus:
         """Samples folded, once batches are trained."""
         return self.samples
 
-    def status(self, rate: float, seconds: float) -> Status:
+    def parts(self, rate: float, seconds: float) -> Sequence[str]:
         """Return what is known, in ASCII, because terminals in the C locale show nothing else.
 
         `rate`: recent rate [samples/s]; 0 if it is not known yet.
@@ -49,9 +49,8 @@ class RunStatus:
         """
         if self.phase != TRAINING:
             workers = [f"{self.active} of {self.workers} workers"] if self.workers else []
-            return Status([self.phase, *workers, f"{seconds:.0f} s"])
-        fraction = min(1.0, self.samples / self.total_samples) if self.total_samples else None
-        return Status(self._training_parts(rate), fraction)
+            return [self.phase, *workers, f"{seconds:.0f} s"]
+        return self._training_parts(rate)
 
     def _training_parts(self, rate: float) -> list[str]:
         parts = [f"epoch {min(self.epoch, self.epochs)}/{self.epochs}"]
@@ -74,9 +73,7 @@ class RunStatus:
 RunProgress = Reporter[RunStatus]
 
 
-def run_progress(
-    to: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic
-) -> RunProgress:
+def run_progress(to: Say | None = None, clock: Callable[[], float] = time.monotonic) -> RunProgress:
     """Return the reporter of a run, which begins by checking the data.
 
     The first line appears with the first heartbeat, so a run that is refused at once shows none.

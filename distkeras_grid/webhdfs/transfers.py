@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import posixpath
 import threading
+import time
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from distkeras_grid import fsync
 from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
-from distkeras_grid.progress import Reporter, Status, clock_time, format_bytes
+from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.webhdfs import local_files
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
@@ -35,47 +36,35 @@ class TransferResult:
     # same_files and same_size: There already with the same content, and their bytes
     same_files: int
     same_size: int
-    seconds: float  # All in all [s]
+    seconds: float  # [s]
 
 
-@dataclass(frozen=True, slots=True)
-class TransferStatus:
-    """The state of a transfer as its line shows it.
+@dataclass(frozen=True)
+class TransferStatus(Bytes):
+    """The state of a transfer as its line shows it; those that were there already are done, too.
 
     Examples
     --------
-    >>> TransferStatus("looking at what is there").status(rate=0.0, seconds=7.2).line()
+    >>> from distkeras_grid.progress import one_line
+    >>> one_line(TransferStatus("looking at what is there").parts(rate=0.0, seconds=7.2))
     'looking at what is there  7 s'
-    >>> sending = TransferStatus("sending", 12, 3000, 1_200_000_000, 45_000_000_000)
-    >>> sending.status(rate=110e6, seconds=11).line()
+    >>> sending = TransferStatus("sending", 45_000_000_000, 1_200_000_000, 12, 3000)
+    >>> one_line(sending.parts(rate=110e6, seconds=11))
     'sending  12 of 3,000 files  1.2 GB of 45 GB  110 MB/s  6:38 left'
     """
 
-    phase: str  # What is being done, in words; shown until `total_files` is known
-    # files and total_files: Complete, and all; those that were there already are complete, too
     files: int = 0
-    total_files: int = 0
-    amount: int = 0  # amount and total: The same in bytes
-    total: int = 0
-    failed: int = 0  # Files
+    total_files: int = 0  # 0: not known yet
+    failed: int = 0
 
-    @property
-    def turn(self) -> Hashable:
-        """Nothing is told before it is due: a short transfer is silent."""
-        return None
-
-    def status(self, rate: float, seconds: float) -> Status:
+    def parts(self, rate: float, seconds: float) -> Sequence[str]:
         """Return what is known, at a recent speed [bytes/s], so far into this phase [s]."""
         if not self.total_files:
             files = [f"{self.files:,} files"] if self.files else []
-            return Status([self.phase, *files, f"{seconds:.0f} s"])
-        parts = [self.phase, *([f"{self.failed:,} failed"] if self.failed else [])]
-        parts.append(f"{self.files:,} of {self.total_files:,} files")
-        parts.append(f"{format_bytes(self.amount)} of {format_bytes(self.total)}")
-        if rate > 0:
-            left = max(0, self.total - self.amount) / rate
-            parts += [f"{format_bytes(rate)}/s", f"{clock_time(left)} left"]
-        return Status(parts, min(1.0, self.amount / max(1, self.total)))
+            return [self.phase, *files, f"{seconds:.0f} s"]
+        phase, *of_bytes = super().parts(rate, seconds)
+        failed = [f"{self.failed:,} failed"] if self.failed else []
+        return [phase, *failed, f"{self.files:,} of {self.total_files:,} files", *of_bytes]
 
 
 TransferProgress = Reporter[TransferStatus]
@@ -91,7 +80,7 @@ class Meter:
     def add(self, size: int) -> None:
         """Count bytes."""
         self._size += size
-        self._progress.add(amount=size)
+        self._progress.add(done=size)
 
     def reset(self) -> None:
         """Take back all counted bytes."""
@@ -312,6 +301,7 @@ def transfer_all(
 
     Failures are collected: the other files go on. An interrupt or a defect ends all.
     """
+    began = time.monotonic()
     failed: list[StorageError] = []
     same: list[int] = []
     sent: list[int] = []
@@ -356,7 +346,7 @@ def transfer_all(
     if failed:
         not_tried = len(files) - len(failed) - len(same) - len(sent)
         raise failure(failed, files=len(files), not_tried=not_tried)
-    return TransferResult(len(sent), sum(sent), len(same), sum(same), progress.seconds)
+    return TransferResult(len(sent), sum(sent), len(same), sum(same), time.monotonic() - began)
 
 
 def failure(failed: Sequence[StorageError], *, files: int, not_tried: int) -> StorageError:

@@ -13,9 +13,9 @@ from distkeras_grid.cli.spinner import spinner
 from tests.cluster import driver_environment, standalone_cluster
 
 
-def said_in(seconds, monkeypatch, capsys, *, shown=True):
+def said_in(seconds, monkeypatch, capsys):
     monkeypatch.setattr(progress.Lines, "interval", 0.3)
-    with spinner("starting Spark", shown=shown):
+    with spinner("starting Spark"):
         time.sleep(seconds)
     return capsys.readouterr().err.splitlines()
 
@@ -29,11 +29,6 @@ def test_a_long_step_is_named(monkeypatch, capsys):
 
 def test_a_short_step_is_silent(monkeypatch, capsys):
     assert said_in(0.0, monkeypatch, capsys) == []
-
-
-@pytest.mark.full
-def test_a_step_without_progress_is_silent(monkeypatch, capsys):
-    assert said_in(2.0, monkeypatch, capsys, shown=False) == []
 
 
 SESSION = """

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from distkeras_grid.progress import one_line
 from distkeras_grid.trainers.run_status import TRAINING, RunStatus, run_progress
 
 TRAINED = RunStatus(
@@ -20,20 +21,18 @@ TRAINED = RunStatus(
 
 
 def line(status: RunStatus, rate: float = 0.0, seconds: float = 0.0) -> str:
-    return status.status(rate, seconds).line()
+    return one_line(status.parts(rate, seconds))
 
 
 def test_the_line_tells_all_that_is_known():
     assert line(TRAINED, rate=1000.0) == (
         "epoch 2/5  40%  0:30 left  1,000 samples/s  loss 0.1235  workers 2 of 4  staleness 1.2"
     )
-    assert TRAINED.status(1000.0, 0.0).fraction == 0.4
 
 
 def test_what_is_not_known_is_left_out():
     unknown = replace(TRAINED, loss=None, staleness=None, total_samples=0)
     assert line(unknown) == "epoch 2/5  workers 2 of 4"
-    assert unknown.status(0.0, 0.0).fraction is None
 
 
 def test_hours_are_told_as_hours():

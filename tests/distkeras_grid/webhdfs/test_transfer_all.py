@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, StorageError
+from distkeras_grid.progress import one_line
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.operations import transfer_progress
@@ -147,15 +148,16 @@ def test_failures_are_one_error() -> None:
 
 
 def test_failures_stand_in_front_and_an_unknown_rate_is_not_told() -> None:
-    failed = TransferStatus("sending", 3, 10, 500_000, 2_000_000, failed=2)
-    assert failed.status(0.0, 5.0).line() == ("sending  2 failed  3 of 10 files  500 kB of 2.0 MB")
-    assert (
-        TransferStatus("looking", files=1234).status(0.0, 3.0).line() == "looking  1,234 files  3 s"
+    failed = TransferStatus("sending", 2_000_000, 500_000, 3, 10, failed=2)
+    assert one_line(failed.parts(0.0, 5.0)) == (
+        "sending  2 failed  3 of 10 files  500 kB of 2.0 MB"
     )
+    looking = TransferStatus("looking", files=1234)
+    assert one_line(looking.parts(0.0, 3.0)) == "looking  1,234 files  3 s"
 
 
 def test_a_short_transfer_is_silent_on_plain_lines() -> None:
     with transfer_progress("looking", stream := io.StringIO()) as progress:
         progress.begin(TransferStatus("sending", total_files=1, total=1))
-        progress.add(files=1, amount=1)
+        progress.add(files=1, done=1)
     assert stream.getvalue() == ""
