@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import distkeras_grid
-from distkeras_grid.cli import common_options, yarn_lookup
+from distkeras_grid.cli import common_options
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, main_of
 from distkeras_grid.cli.parser import Parser, verb_parser
@@ -21,7 +20,7 @@ from distkeras_grid.cli.preflight import SubmittedDriver
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.engine.registry import configured_backend
-from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.errors import ClusterError, ConfigurationError, GridError
 from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
 from distkeras_grid.submission.applications import new_tag
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.jvm import HadoopClient
     from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.tickets import Keytab
 
 # How much of what a program wrote in a container is shown at its end.
 LAST_LINES = 20
@@ -55,7 +55,6 @@ examples:
       train --data hdfs:///tiles --split train --features image --model my_models:net \\
       --output hdfs:///runs/first
   distkeras-grid submit --master spark://host:7077 --with scikit-image my_job.py --my-flag 1
-  distkeras-grid submit --dry-run evaluate --data hdfs:///predicted
 
 Write the flags of the job, and --log-format, after its name. With --deploy-mode client the driver
 runs here, its output is shown, and its exit code is that of this command. With cluster the driver
@@ -72,7 +71,6 @@ def build_parser() -> Parser:
     _add_where(parser)
     _add_what(parser)
     add = parser.add_argument
-    add("--dry-run", action="store_true", help="print the command line, and start nothing")
     add("job", metavar="JOB", help=f"{', '.join(JOBS)}, or FILE.py")
     add("arguments", nargs=argparse.REMAINDER, metavar="...", help="flags of the job")
     return parser
@@ -88,7 +86,6 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         help="client: the driver runs here; cluster: in a container (%(default)s)",
     )
     add("--detach", action="store_true", help="cluster mode: do not wait for the end")
-    add("--name", help="name of the application (that of the job)")
     add("--queue", help="queue of YARN (YARN's default)")
     add("--executors", type=int, default=2, metavar="N", help="number of executors (%(default)s)")
     add(
@@ -128,17 +125,6 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         dest="packages",
         help="another installed package to pack, with what it needs; may be repeated",
     )
-    add(
-        "--environments",
-        metavar="URI",
-        help="folder of environment archives; if all users may read it, a node unpacks an archive "
-        "once for all of them (.distkeras_grid/environments in your home directory on the cluster)",
-    )
-    add(
-        "--environment",
-        metavar="URI",
-        help="an existing archive, which is not packed anew; refused if others may change it",
-    )
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -158,22 +144,17 @@ def submit(flags: argparse.Namespace) -> int:
     submission = planned(flags)
     if submission.on_yarn:
         check_hadoop_settings()
-        if not flags.dry_run:
-            # What nobody can follow or stop is not begun.
-            with resource_manager(keytab_in(submission.client_settings)) as manager:
-                manager.applications()
+        # What nobody can follow or stop is not begun.
+        with resource_manager(keytab_in(submission.client_settings)) as manager:
+            manager.applications()
     with ExitStack() as opened:
         with spinner("starting Hadoop's client"):
             hadoop = opened.enter_context(hadoop_client(submission.client_settings))
-        if not flags.dry_run:
-            check_job(flags, submission, hadoop.storage)
-        submission = shipped(submission, flags, hadoop)
+        check_job(flags, submission, hadoop.storage)
+        submission = shipped(submission, flags.packages, hadoop)
         command = _command(submission)
-        if flags.dry_run:
-            print_result(shlex.join(command))
-            return ExitCode.OK
         if submission.in_cluster:
-            return in_cluster(command, submission, hadoop, flags)
+            return in_cluster(command, submission, hadoop, detach=flags.detach)
     return in_client(command, submission)
 
 
@@ -193,7 +174,7 @@ def planned(flags: argparse.Namespace) -> Submission:
         arguments=arguments,
         environment="",
         py_files=files,
-        name=flags.name or name,
+        name=name,
         tag=new_tag(),
         backend=configured_backend(),
         settings=parse_settings(flags.conf),
@@ -232,37 +213,25 @@ def job_flags(verb: str, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def check_job(flags: argparse.Namespace, submission: Submission, files: Storage) -> None:
-    """Refuse what a verb itself refuses before Spark starts, before anything is packed.
-
-    A dry run does without: its command may be meant for later, when there are other files.
-    """
+    """Refuse wrong flags and paths of a verb, before anything is packed."""
     if flags.job in JOBS:
         place = SubmittedDriver(submission, files)
         VERBS[flags.job].load().check_early(job_flags(flags.job, flags.arguments), place)
 
 
-def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
+def shipped(submission: Submission, packages: Sequence[str], hadoop: HadoopClient) -> Submission:
     """Put the environment and the project where the nodes find them; return the submission."""
     from distkeras_grid.submission.archive import this_environment
     from distkeras_grid.submission.package import write_package
-    from distkeras_grid.submission.upload import archive_place, check, place
+    from distkeras_grid.submission.upload import archive_place, place
 
     package = write_package(distkeras_grid.__version__)
-    submission = replace(submission, py_files=[str(package), *submission.py_files])
-    if flags.environment is not None:
-        if not flags.dry_run:
-            check(flags.environment, hadoop.storage)
-        return replace(submission, environment=flags.environment)
-    environment = this_environment(flags.packages)
-    home = hadoop.storage.home()
-    uri = archive_place(environment, flags.environments, None if home.startswith("file:") else home)
-    if flags.dry_run:
-        if not hadoop.storage.exists(uri):
-            print_note(f"without --dry-run the environment is packed and put to {uri}")
-    else:
-        print_note(f"looking for the environment at {uri}")
-        place(environment, uri, hadoop.storage, surface())
-    return replace(submission, environment=uri)
+    environment = this_environment(packages)
+    uri = archive_place(environment, hadoop.storage.home())
+    print_note(f"looking for the environment at {uri}")
+    place(environment, uri, hadoop.storage, surface())
+    files = [str(package), *submission.py_files]
+    return replace(submission, py_files=files, environment=uri)
 
 
 def in_client(command: Sequence[str], submission: Submission) -> int:
@@ -275,51 +244,70 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
 
     keytab = keytab_in(submission.client_settings)
     try:
-        look = yarn_lookup.waiting(submission.tag, keytab) if submission.on_yarn else None
-        code = follow(command, look)
+        code = follow(command)
     except KeyboardInterrupt:
         # Spark tells YARN when it ends in order; one that was killed does not.
         if submission.on_yarn:
-            with yarn_lookup.findable(), resource_manager(keytab) as manager:
+            with resource_manager(keytab) as manager:
                 stop(manager, submission.tag)
         raise
     if submission.on_yarn:
-        yarn_lookup.tell_at_end(submission.tag, keytab)
+        tell_at_end(submission.tag, keytab)
     return code
 
 
+def tell_at_end(tag: str, keytab: Keytab | None) -> None:
+    """Write the id of the application with a tag after its driver has ended.
+
+    Nothing is written if YARN does not have it: then the driver ended before it asked for one.
+    """
+    from distkeras_grid.submission.resource_manager import resource_manager
+
+    try:
+        with resource_manager(keytab) as manager:
+            application = manager.tagged(tag)
+    except GridError as error:
+        # The job has ended. That YARN does not answer does not change its exit code.
+        print_note(f"see what YARN has of it: distkeras-grid status ({error})")
+        return
+    if application:
+        print_note(f"what its containers wrote: distkeras-grid logs {application.id}")
+
+
 def in_cluster(
-    command: Sequence[str], submission: Submission, hadoop: HadoopClient, flags: argparse.Namespace
+    command: Sequence[str], submission: Submission, hadoop: HadoopClient, *, detach: bool
 ) -> int:
     """Hand an application over to YARN, wait for its end, and return its exit code."""
     from distkeras_grid.submission.resource_manager import resource_manager, wait
 
     tag, keytab = submission.tag, keytab_in(submission.client_settings)
-    with yarn_lookup.findable(), resource_manager(keytab) as manager:
+    with resource_manager(keytab) as manager:
         try:
             identifier = start(command, tag, manager)
             print_note(f"stop it: distkeras-grid cancel {identifier}")
-            if flags.detach:
+            if detach:
                 return ExitCode.OK
-            line = yarn_lookup.driver_line(identifier, keytab)
+            line = driver_line(identifier, keytab)
             application = wait(manager, identifier, print_note, line)
         except KeyboardInterrupt:
             stop(manager, tag)
             raise
-    code = ending(application, hadoop)
-    if code != ExitCode.OK and (way := checkpoint_left(flags, hadoop)):
-        print_note(way)
-    return code
+    return ending(application, hadoop)
 
 
-def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | None:
-    """Return how a training that has failed goes on; None where it has left no checkpoint."""
-    if flags.job != "train":
-        return None
-    from distkeras_grid.cli.trainer_options import trainer_arguments
+def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
+    """Return what tells the last line of an application's driver; empty where nobody tells it."""
+    from distkeras_grid.submission.container_logs import RunningLogs, last_line
+    from distkeras_grid.submission.resource_manager import resource_manager
 
-    folder = trainer_arguments(job_flags("train", flags.arguments)).get("checkpoint_dir")
-    return yarn_lookup.way_on(hadoop.storage, folder) if folder else None
+    def ask() -> str:
+        try:
+            with resource_manager(keytab) as manager:
+                return last_line(RunningLogs(manager, identifier, print_note, drivers=True))
+        except GridError:
+            return ""
+
+    return ask
 
 
 def start(command: Sequence[str], tag: str, manager: ResourceManager) -> str:

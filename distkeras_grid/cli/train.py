@@ -22,14 +22,9 @@ from distkeras_grid.cli.trainer_options import (
     parse_settings,
     trainer_arguments,
 )
-from distkeras_grid.cli.yarn_lookup import way_on
 from distkeras_grid.errors import (
-    ClusterError,
     ConfigurationError,
-    FencedError,
     GridError,
-    ParameterServerError,
-    WorkerFailedError,
 )
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
@@ -245,22 +240,14 @@ def train(flags: argparse.Namespace) -> Trainer | None:
     with spinner("loading Keras and the model", shown=shown):
         model = load_model(flags.model, storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
-    try:
-        trainer.train(
-            data if flags.local_sets is None else local_sets(data, flags),
-            shuffle=not flags.keep_order,
-            validation_data=validation,
-            class_weight=flags.class_weight,
-            sample_weight_col=flags.sample_weight,
-            seed=flags.seed,
-        )
-    except FencedError:
-        raise
-    except (ClusterError, ParameterServerError, WorkerFailedError) as error:
-        folder = arguments.get("checkpoint_dir")
-        if folder and (line := way_on(storage, folder)):
-            error.add_note(line)
-        raise
+    trainer.train(
+        data if flags.local_sets is None else local_sets(data, flags),
+        shuffle=not flags.keep_order,
+        validation_data=validation,
+        class_weight=flags.class_weight,
+        sample_weight_col=flags.sample_weight,
+        seed=flags.seed,
+    )
     save(trainer, flags)
     report(output=flags.output, samples=trainer.history.samples, updates=trainer.num_updates)
     print_result(summary(trainer, flags.output))

@@ -110,15 +110,6 @@ class CheckpointStore:
         """Return the number of the newest checkpoint, whole or torn; 0 if there is none."""
         return max(self._numbers(), default=0)
 
-    def newest_manifest(self) -> CheckpointManifest | None:
-        """Return the manifest of the newest checkpoint that has one, its pieces unread."""
-        for number in self._numbers():
-            try:
-                return self._manifest(number)
-            except IncompleteCheckpointError:
-                continue
-        return None
-
     def is_of_former_attempt(self) -> bool:
         """Whether an earlier attempt of this driver's application has written here last."""
         epoch = self._newest_generation()

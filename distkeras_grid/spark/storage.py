@@ -14,7 +14,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -43,14 +42,6 @@ FIRST_FILES = 1000
 
 # Characters by which Hadoop knows a pattern.
 OF_PATTERNS = "{}[]*?\\"
-
-
-@dataclass(frozen=True)
-class FileAccess:
-    """Owner and permissions of a file or a directory."""
-
-    owner: str  # Name of the owner
-    mode: int  # Permission bits, with the sticky bit
 
 
 def escaped(path: str) -> str:
@@ -384,14 +375,6 @@ class Storage:
         with translated("look up", uri):
             file_system, path = self.java_path(uri)
             return float(file_system.getFileStatus(path).getModificationTime()) / 1000
-
-    def access(self, uri: str) -> FileAccess:
-        """Return the owner and the permissions of a file or a directory."""
-        with translated("look up", uri):
-            file_system, path = self.java_path(uri)
-            status = file_system.getFileStatus(path)
-            mode = int(status.getPermission().toOctal())
-            return FileAccess(str(status.getOwner()), int(str(mode), 8))
 
     def home(self) -> str:
         """Return the full path of the user's home directory on the default file system."""

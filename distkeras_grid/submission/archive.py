@@ -70,12 +70,18 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(cache) / "distkeras_grid" / "environments"
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder in which no other user may replace a file: it runs in this user's name."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def build(environment: Environment, target: Path, say: Say) -> None:
     """Pack an environment. The archive appears complete or not at all."""
     count = len(environment.distributions)
     say(f"looking up the files of Python {environment.interpreter.version} and {count} packages")
     try:
         # In one step, because another submission may be packing the same archive.
+        make_private(target.parent)
         with fsync.atomic_file(target) as partial:
             members = collect(environment, partial.parent)
             total = sum(member.source.stat().st_size for member in members)
@@ -86,7 +92,6 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             ):
                 pack(members, opened, lambda count: progress.add(done=count))
             partial.chmod(OWN)
-            close_to_others(target.parent)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
         raise kind(
@@ -94,24 +99,6 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             "set XDG_CACHE_HOME to another folder."
         ) from error
     say(f"packed {len(members):,} files into {target.stat().st_size / 1e6:.0f} MB")
-
-
-def is_own(path: Path) -> bool:
-    """Tell whether a file or folder belongs to this user, and no other user may write to it."""
-    status = path.stat()
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
-
-
-def close_to_others(folder: Path) -> None:
-    """Take the right to replace files in a folder from all other users."""
-    mode = folder.stat().st_mode
-    if mode & 0o022:
-        folder.chmod(mode & ~0o022)
-
-
-def is_packed(archive: Path) -> bool:
-    """Tell whether this user has packed an archive, which nobody else may change."""
-    return archive.exists() and is_own(archive) and is_own(archive.parent)
 
 
 def collect(environment: Environment, scratch: Path) -> list[Member]:

@@ -24,8 +24,8 @@ def this_interpreter() -> Interpreter:
     """Describe the interpreter of this environment."""
     if sys.platform != "linux":
         raise ConfigurationError(
-            f"An environment for the cluster is packed on Linux. Received: {sys.platform}. Pack it "
-            "on a machine like the nodes, and name it here: --environment URI."
+            f"An environment for the cluster is packed on Linux. Received: {sys.platform}. Submit "
+            "from a machine like the nodes."
         )
     prefix = Path(sys.base_prefix).resolve()
     executable = prefix / "bin" / f"python{sysconfig.get_python_version()}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distkeras_grid import fsync
 from distkeras_grid.errors import EnvironmentMismatchError, StorageError
-from distkeras_grid.submission.archive import OWN, cache_folder, close_to_others, is_own
+from distkeras_grid.submission.archive import OWN, cache_folder, make_private
 
 PACKAGES = ("distkeras_grid", "data_prep")
 SUFFIXES = (".py", ".typed")
@@ -54,10 +54,8 @@ def write_package(version: str, folder: Path | None = None) -> Path:
     folder = cache_folder().with_name("packages") if folder is None else folder
     target = folder / f"distkeras_grid-{version}-{hashlib.sha256(content).hexdigest()[:12]}.zip"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        close_to_others(folder)
-        # It runs in the name of this user, so the name alone is not believed.
-        if not (target.exists() and is_own(target) and target.read_bytes() == content):
+        make_private(folder)
+        if not (target.exists() and target.read_bytes() == content):
             with fsync.atomic_file(target) as partial:
                 partial.write_bytes(content)
                 partial.chmod(OWN)

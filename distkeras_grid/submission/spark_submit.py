@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -16,7 +16,6 @@ import psutil
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import cause_and_end
 
-LOOK_SECONDS = 15.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
 # Times after an interrupt: for the driver to write a last checkpoint and to stop the executors, for
@@ -44,7 +43,7 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
         )
 
 
-def follow(command: Sequence[str], look: Callable[[], bool] | None = None) -> int:
+def follow(command: Sequence[str]) -> int:
     """Run a command with visible output; return its exit code.
 
     An interrupt of this process, whoever sends it, interrupts the driver once: the Python that
@@ -55,10 +54,7 @@ def follow(command: Sequence[str], look: Callable[[], bool] | None = None) -> in
     # A separate group: otherwise Ctrl-C in a terminal would reach it directly, and SIGTERM never.
     with subprocess.Popen(command, process_group=0) as process:
         try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    return process.wait(LOOK_SECONDS if look else None)
-                look = look if look and look() else None
+            return process.wait()
         except KeyboardInterrupt:
             _stop(process)
             raise

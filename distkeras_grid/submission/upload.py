@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from distkeras_grid.errors import OutputExistsError, StorageError
+from distkeras_grid.errors import OutputExistsError
 from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.submission.archive import Environment, build, is_packed
+from distkeras_grid.submission.archive import Environment, build
 
 # Below the user's home directory.
 FOLDER = ".distkeras_grid/environments"
 
 
-def archive_place(environment: Environment, folder: str | None, home: str | None) -> str:
+def archive_place(environment: Environment, home: str) -> str:
     """Return the path by which nodes find an archive.
 
-    `home`: the user's home directory on the cluster's file system. Without one, Spark itself sends
-    the archive from this machine.
+    `home`: the user's home directory on the cluster's file system. If that is this machine's, Spark
+    itself sends the archive.
     """
-    if folder is not None:
-        return f"{folder.rstrip('/')}/{environment.name}"
-    if home is not None:
-        return f"{home}/{FOLDER}/{environment.name}"
-    return str(environment.archive())
+    if home.startswith("file:"):
+        return str(environment.archive())
+    return f"{home}/{FOLDER}/{environment.name}"
 
 
 def place(
@@ -37,37 +34,12 @@ def place(
     """
     local = environment.archive()
     if storage.exists(uri):
-        check(uri, storage)
         say(f"the environment has been uploaded before: {uri}")
         return
-    if not is_packed(local):
+    if not local.exists():
         build(environment, local, say)
     if uri != str(local):
         _upload(local, uri, storage, say)
-
-
-def check(uri: str, storage: Storage) -> None:
-    """Refuse an archive that others may change: its content runs with the rights of the user.
-
-    `uri`: without a scheme a file of this machine, as for Spark.
-    """
-    if not urlsplit(uri).scheme:
-        uri = f"file:{Path(uri).absolute()}"
-    above = uri.rpartition("/")[0] + "/"
-    archive, folder = storage.access(uri), storage.access(above)
-    for path, status, is_folder in ((uri, archive, False), (above, folder, True)):
-        # In a folder with the sticky bit, users cannot replace files of others.
-        if status.mode & 0o022 and not (is_folder and status.mode & 0o1000):
-            raise StorageError(
-                f"Group or others may write to {path}, and so change what runs in your name. "
-                f"Received: mode {status.mode:o}. Take that right away, delete {uri}, and submit "
-                "again."
-            )
-    if archive.owner not in (storage.user(), folder.owner):
-        raise StorageError(
-            f"The environment {uri} belongs to {archive.owner!r}, neither to you nor to the owner "
-            "of its folder. Name another folder (--environments), or delete it and submit again."
-        )
 
 
 def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object]) -> None:
@@ -76,10 +48,9 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
     folder = uri.rpartition("/")[0]
     if not storage.exists(folder):
         # All users may read it, so a node unpacks it once for all of them.
-        storage.make_public_dirs(folder, levels=2 if folder.endswith(FOLDER) else 1)
+        storage.make_public_dirs(folder, levels=2)
     try:
         with Reporter(Bytes("uploading", size), to=say, at_once=False) as progress:
             storage.upload(local, uri, lambda count: progress.add(done=count))
     except OutputExistsError:
-        check(uri, storage)
         say("another submission was first to upload it")

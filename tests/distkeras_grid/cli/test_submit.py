@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import subprocess
@@ -10,22 +9,20 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
-from distkeras_grid.cli import yarn_lookup
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.cli.submit import (
     build_parser,
+    driver_line,
     in_client,
     in_cluster,
     main,
     planned,
     resolve_job,
-    shipped,
     split_arguments,
     verdict,
 )
@@ -33,7 +30,7 @@ from distkeras_grid.errors import ClusterError
 from distkeras_grid.submission import run_verb
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.command import Submission
-from distkeras_grid.submission.spark_submit import follow, hand_over
+from distkeras_grid.submission.spark_submit import hand_over
 from distkeras_grid.webhdfs.addresses import Address
 from tests.distkeras_grid.submission.pages import RUNNING, app, pages, yarn_pages
 
@@ -100,31 +97,25 @@ class HandOver:
     """A submission in cluster mode to a YARN that is made up.
 
     `yarn` is the application's id there, if it has come; `ends` what becomes of spark-submit, and
-    `waits` of the waiting afterwards. A YARN that is `silent` does not answer any more.
+    `waits` of the waiting afterwards.
     """
 
     submission: Submission
-    flags: argparse.Namespace
     yarn: str | None = None
     ends: BaseException | None = None
     waits: BaseException | None = None
-    silent: bool = False
 
     def __call__(self, _command) -> None:
         if self.ends:
             raise self.ends
 
     def submit(self) -> int:
-        return in_cluster(["spark-submit"], self.submission, None, self.flags)  # type: ignore[arg-type]
+        return in_cluster(["spark-submit"], self.submission, None, detach=False)  # type: ignore[arg-type]
 
     def tagged(self, _: str) -> Application | None:
-        if self.silent:
-            raise ClusterError("Cannot list the applications.")
         return replace(APPLICATION, id=self.yarn, state="RUNNING") if self.yarn else None
 
     def cancel(self, identifier: str) -> Application:
-        if self.silent:
-            raise ClusterError("YARN does not answer.")
         return replace(APPLICATION, id=identifier, final="KILLED")
 
     def wait(self, *_) -> Application:
@@ -136,7 +127,7 @@ class HandOver:
 @pytest.fixture
 def handing(monkeypatch) -> HandOver:
     flags = build_parser().parse_args(["--deploy-mode", "cluster", *EVALUATE])
-    made = HandOver(planned(flags), flags)
+    made = HandOver(planned(flags))
     manager = "distkeras_grid.submission.resource_manager"
     monkeypatch.setattr(f"{manager}.resource_manager", lambda _: nullcontext(made))
     monkeypatch.setattr(f"{manager}.wait", made.wait)
@@ -150,18 +141,6 @@ def test_an_interrupt_stops_the_application(handing, capsys):
     with pytest.raises(KeyboardInterrupt):
         handing.submit()
     assert "stopping application_17_0001" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("silent", [False, True])
-@pytest.mark.parametrize("ends", [None, ClusterError, KeyboardInterrupt])
-def test_an_error_of_the_cluster_says_how_to_find_the_application(handing, ends, silent):
-    """Where YARN does not list what it has accepted, too."""
-    handing.ends, handing.silent = ends and ends(), silent
-    interrupted = ends is KeyboardInterrupt and not silent
-    with pytest.raises(KeyboardInterrupt if interrupted else ClusterError) as raised:
-        handing.submit()
-    notes = getattr(raised.value, "__notes__", [])
-    assert notes == ([] if interrupted else [yarn_lookup.FIND])
 
 
 def test_an_application_is_told_before_it_is_stopped(handing, monkeypatch, capsys):
@@ -221,15 +200,6 @@ def going(client, monkeypatch):
         yield told
 
 
-def test_in_client_mode_a_job_that_waits_for_its_container_says_so(client, going, capsys):
-    look = yarn_lookup.waiting(client.tag, None)
-    assert look()
-    assert "application_17_0009  ACCEPTED" in capsys.readouterr().err
-    going["state"] = "RUNNING"
-    assert not look()
-    assert capsys.readouterr().err == ""
-
-
 def test_an_interrupt_in_client_mode_stops_the_application(client, going, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -247,8 +217,8 @@ def test_the_last_line_of_the_driver_is_told(monkeypatch):
             "distkeras_grid.submission.yarn_sites.find_resourcemanager",
             lambda _: Address((url,), "me"),
         )
-        assert yarn_lookup.driver_line(RUNNING, None)() == "c"
-        assert yarn_lookup.driver_line("application_1_0001", None)() == ""
+        assert driver_line(RUNNING, None)() == "c"
+        assert driver_line("application_1_0001", None)() == ""
 
 
 def test_in_client_mode_a_yarn_that_does_not_answer_is_named(client, monkeypatch, capsys):
@@ -257,41 +227,13 @@ def test_in_client_mode_a_yarn_that_does_not_answer_is_named(client, monkeypatch
 
     monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", nowhere)
     assert in_client([], client) == 7
-    assert yarn_lookup.FIND in capsys.readouterr().err
+    assert "distkeras-grid status (no yarn-site.xml)" in capsys.readouterr().err
 
 
 def test_in_client_mode_without_yarn_nothing_is_asked(client, monkeypatch, capsys):
     monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", pytest.fail)
     assert in_client([], dataclasses.replace(client, master="spark://host:7077")) == 7
     assert capsys.readouterr().err == ""
-
-
-def test_an_interrupt_in_client_mode_while_yarn_is_silent_is_an_error(client, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    def nowhere(_):
-        raise ClusterError("nobody answers")
-
-    monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", interrupted)
-    monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", nowhere)
-    with pytest.raises(ClusterError) as raised:
-        in_client([], client)
-    assert raised.value.__notes__ == [yarn_lookup.FIND]
-
-
-def test_an_archive_that_the_user_names_is_checked(monkeypatch):
-    checked = []
-    monkeypatch.setattr("distkeras_grid.submission.package.write_package", lambda _: Path("a.zip"))
-    monkeypatch.setattr(
-        "distkeras_grid.submission.upload.check", lambda uri, _: checked.append(uri)
-    )
-    hadoop = SimpleNamespace(storage=None)
-    named = ("--environment", "hdfs:///mine.tar.gz")
-    for more in (("--dry-run",), ()):
-        flags = build_parser().parse_args([*named, *more, *EVALUATE])
-        assert shipped(planned(flags), flags, hadoop).environment == "hdfs:///mine.tar.gz"
-    assert checked == ["hdfs:///mine.tar.gz"]
 
 
 def test_each_submission_has_a_tag_of_its_own():
@@ -355,14 +297,6 @@ def test_the_programs_own_exit_code_is_that_of_the_command():
     assert verdict(mine) == (17, "the program ended with exit code 17")
     killed = replace(APPLICATION, final="KILLED", diagnostics="Killed by user me")
     assert verdict(killed) == (ExitCode.CLUSTER, "Killed by user me")
-
-
-def test_following_looks_until_it_is_enough(monkeypatch):
-    monkeypatch.setattr("distkeras_grid.submission.spark_submit.LOOK_SECONDS", 0.05)
-    looks = iter([True, True, False])
-    command = [sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(7)"]
-    assert follow(command, lambda: next(looks)) == 7
-    assert next(looks, None) is None
 
 
 def test_what_spark_submit_wrote_tells_why_it_failed(monkeypatch):

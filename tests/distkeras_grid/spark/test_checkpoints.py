@@ -18,7 +18,6 @@ from distkeras_grid.checkpoints import (
     numbers_of,
     piece_of,
 )
-from distkeras_grid.cli.yarn_lookup import way_on
 from distkeras_grid.errors import FencedError, OutputExistsError, StorageError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from tests.interleaving import Exploration, at_once
@@ -467,17 +466,3 @@ def test_checkpoints_on_a_hadoop_path(spark, tmp_path):
     notes = []
     assert store.newest(notes.append).manifest.number == 2
     assert len(notes) == 1
-
-
-def test_which_checkpoint_is_left_and_how_it_goes_on(tmp_path):
-    store = store_of(tmp_path)
-    assert way_on(LocalFiles(), str(tmp_path)) is None
-    store.begin(anew=True)
-    write(store)
-    write(store)
-    told = way_on(LocalFiles(), str(tmp_path))
-    assert told.startswith("checkpoint 2 of ")
-    assert told.endswith("the same command with --resume goes on from it")
-    # Of the newest one the manifest is gone.
-    (tmp_path / folder_name(2) / MANIFEST).unlink()
-    assert way_on(LocalFiles(), str(tmp_path)).startswith("checkpoint 1 of ")

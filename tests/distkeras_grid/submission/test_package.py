@@ -48,18 +48,12 @@ def test_another_file_of_that_name_is_not_believed(tmp_path: Path):
     content = path.read_bytes()
     path.write_bytes(b"planted")
     assert write_package("0.1.0", tmp_path).read_bytes() == content
-    path.chmod(0o666)
-    assert write_package("0.1.0", tmp_path).stat().st_mode & 0o777 == 0o644
 
 
 def test_nobody_else_can_replace_it(tmp_path: Path):
-    tmp_path.chmod(0o777)
-    write_package("0.1.0", tmp_path)
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
-    # It is there, and might have been replaced.
-    tmp_path.chmod(0o777)
-    write_package("0.1.0", tmp_path)
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    path = write_package("0.1.0", tmp_path / "packages")
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path):

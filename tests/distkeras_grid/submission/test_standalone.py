@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.submission.archive import Environment, build
+from distkeras_grid.submission.archive import Environment, build, this_environment
 from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import this_interpreter
 from tests.cluster import Cluster, driver_environment
@@ -41,14 +41,15 @@ def test_executors_have_the_shipped_python_and_the_exit_code_comes_through(
     cluster: Cluster, tmp_path: Path
 ):
     package = installed(metadata.distribution("psutil"))
-    archive = tmp_path / "small.tar.gz"
+    # A small archive stands where the whole one is looked for.
+    archive = tmp_path / "distkeras_grid" / "environments" / this_environment().name
     build(Environment(this_interpreter(), (package,)), archive, lambda _: None)
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "helping.py").write_text(HELPING)
     command = Path(sys.executable).with_name("distkeras-grid")
     done = subprocess.run(
         [
-            *(str(command), "submit", "--master", cluster.url, "--environment", str(archive)),
+            *(str(command), "submit", "--master", cluster.url),
             *("--executor-memory", "512m", "--driver-memory", "512m"),
             *("--py-files", str(tmp_path / "helping.py"), str(tmp_path / "program.py")),
         ],
@@ -58,7 +59,11 @@ def test_executors_have_the_shipped_python_and_the_exit_code_comes_through(
         timeout=300,
         cwd=tmp_path,
         # What executors would take if nothing were shipped.
-        env={**driver_environment(), "PYSPARK_PYTHON": "/nowhere/python"},
+        env={
+            **driver_environment(),
+            "PYSPARK_PYTHON": "/nowhere/python",
+            "XDG_CACHE_HOME": str(tmp_path),
+        },
     )
     assert done.returncode == 17, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("SEEN "))

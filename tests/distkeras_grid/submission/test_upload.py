@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.errors import OutputExistsError
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.submission.archive import Environment, is_packed
+from distkeras_grid.submission.archive import Environment
 from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import this_interpreter
-from distkeras_grid.submission.upload import FOLDER, archive_place, check, place
+from distkeras_grid.submission.upload import FOLDER, archive_place, place
 
 
 @pytest.fixture
@@ -24,24 +24,19 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     made = Environment(this_interpreter(), (replace(package, version="0"),))
     made.archive().parent.mkdir(parents=True)
     made.archive().write_bytes(b"archive" * 100)
-    made.archive().parent.chmod(0o755)
-    made.archive().chmod(0o644)
     return made
 
 
-def test_the_folder_is_the_users_or_the_home_on_the_cluster_or_this_machine(
-    environment: Environment,
-):
-    name = environment.name
-    assert archive_place(environment, "hdfs:///envs/", "hdfs://h/user/a") == f"hdfs:///envs/{name}"
-    assert archive_place(environment, None, "hdfs://h/user/a") == f"hdfs://h/user/a/{FOLDER}/{name}"
-    assert archive_place(environment, None, None) == str(environment.archive())
+def test_the_folder_is_in_the_home_on_the_cluster_or_on_this_machine(environment: Environment):
+    on_cluster = f"hdfs://h/user/a/{FOLDER}/{environment.name}"
+    assert archive_place(environment, "hdfs://h/user/a") == on_cluster
+    assert archive_place(environment, "file:/home/a") == str(environment.archive())
 
 
 @pytest.mark.spark
 def test_it_is_uploaded_once_and_open_to_all(spark, environment: Environment, tmp_path: Path):
     (tmp_path / "home").mkdir(mode=0o700)
-    uri = archive_place(environment, None, (tmp_path / "home").as_uri())
+    uri = f"{(tmp_path / 'home').as_uri()}/{FOLDER}/{environment.name}"
     said: list[str] = []
     place(environment, uri, Storage(spark), said.append)
     target = tmp_path / "home" / FOLDER / environment.name
@@ -57,43 +52,6 @@ def test_it_is_uploaded_once_and_open_to_all(spark, environment: Environment, tm
     assert said[-1] == f"the environment has been uploaded before: {uri}"
 
 
-def test_one_that_others_may_change_here_is_packed_anew(
-    environment: Environment, monkeypatch: pytest.MonkeyPatch
-):
-    archive = environment.archive()
-    for path in (archive, archive.parent):
-        former = path.stat().st_mode
-        path.chmod(former | 0o020)
-        assert not is_packed(archive)
-        path.chmod(former)
-    assert is_packed(archive)
-    monkeypatch.setattr("os.geteuid", lambda: 999_999)
-    assert not is_packed(archive)
-
-
-@pytest.mark.spark
-def test_what_others_may_change_is_refused(spark, environment: Environment, tmp_path: Path):
-    uri = archive_place(environment, (tmp_path / "envs").as_uri(), None)
-    storage = Storage(spark)
-    place(environment, uri, storage, lambda _: None)
-    archive = tmp_path / "envs" / environment.name
-    check(uri, storage)
-    # The sticky bit protects what lies in a folder, and means nothing for a file.
-    for path, more in ((archive, 0o020), (archive, 0o1022), (archive.parent, 0o020)):
-        former = path.stat().st_mode
-        path.chmod(former | more)
-        with pytest.raises(StorageError, match="mode"):
-            check(uri, storage)
-        path.chmod(former)
-    archive.parent.chmod(0o1777)
-    check(uri, storage)
-    archive.parent.chmod(0o755)
-    # Without a scheme it is a file of this machine.
-    check(str(archive), storage)
-    with pytest.raises(PathNotFoundError):
-        check(str(archive.parent / "none.tar.gz"), storage)
-
-
 @pytest.mark.spark
 def test_another_submission_may_be_first(
     spark, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +63,7 @@ def test_another_submission_may_be_first(
             super().make_public_dirs(uri, levels)
             self.write_bytes(f"{uri}/{environment.name}", b"theirs")
 
-    uri = archive_place(environment, (tmp_path / "envs").as_uri(), None)
+    uri = f"{(tmp_path / 'envs').as_uri()}/{environment.name}"
     said: list[str] = []
     place(environment, uri, Late(spark), said.append)
     assert said[-1] == "another submission was first to upload it"
