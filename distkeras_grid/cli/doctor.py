@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -39,7 +38,6 @@ examples:
   distkeras-grid submit --executors 4 doctor --workers 4 --model 25M
   distkeras-grid doctor --workers 16 --servers 4 --model 100M
 """
-KLIST_SECONDS = 10.0
 
 
 def build_parser() -> Parser:
@@ -101,7 +99,7 @@ def print_finding(finding: CheckResult) -> str:
 
 def _before_spark(flags: argparse.Namespace) -> Iterator[CheckResult]:
     """Look at what Spark itself needs to start."""
-    from distkeras_grid.spark.doctor import CheckLevel, CheckResult, check_hadoop, check_kerberos
+    from distkeras_grid.spark.doctor import CheckLevel, CheckResult, check_hadoop
     from distkeras_grid.spark.session import planned_settings
 
     home = os.environ.get("JAVA_HOME")
@@ -115,31 +113,12 @@ def _before_spark(flags: argparse.Namespace) -> Iterator[CheckResult]:
     planned = planned_settings(flags.master)
     submitted = planned.get("spark.submit.deployMode") == "cluster"
     yield check_hadoop(planned["spark.master"], folder, files, submitted=submitted)
-    if folder and "core-site.xml" in files:
-        from distkeras_grid.webhdfs.sites import read_sites
-
-        authentication = read_sites(folder).get("hadoop.security.authentication", "simple")
-        if authentication == "kerberos":
-            keytab = planned.get("spark.kerberos.keytab")
-            yield from check_kerberos(authentication, has_ticket(), keytab)
 
 
 def _readable(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return [path.name for path in folder.iterdir() if os.access(path, os.R_OK)]
-
-
-def has_ticket() -> bool | None:
-    """Return whether klist finds a valid Kerberos ticket; None if there is none that says so."""
-    klist = shutil.which("klist")
-    if klist is None:
-        return None
-    try:
-        asked = subprocess.run([klist, "-s"], check=False, timeout=KLIST_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
-    return asked.returncode == 0
 
 
 def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[CheckResult]:
@@ -189,24 +168,6 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Chec
     workers = flags.workers or max(1, slots)
     yield from check_containers(
         *(setting, str(context.master), model), slots=executor_slots(setting), workers=workers
-    )
-    yield _network(model, workers, place.bind_host)
-
-
-def _network(model: ModelSize, workers: int, bind_host: str) -> CheckResult:
-    """Say what passes the link of the driver."""
-    from distkeras_grid.spark.doctor import CheckLevel, CheckResult
-
-    # As 10 Gb/s Ethernet carries in each direction. Sockets of one host carried 2.5 GB/s (TCP), and
-    # more over Unix sockets, on the machine where it was measured.
-    loopback = bind_host == "localhost" or bind_host.startswith("127.")
-    vector_bytes, available = 4 * model.weights, 2.5e9 if loopback else 1.25e9
-    return CheckResult(
-        "network",
-        CheckLevel.OK,
-        f"{vector_bytes / 1e6:.3g} MB of weights x {workers} workers: windows that take "
-        f"{vector_bytes * workers / available:.2g} s or longer do not wait for a link of "
-        f"{available / 1e9:.3g} GB/s",
     )
 
 

@@ -212,36 +212,6 @@ def check_hadoop(
     )
 
 
-def check_kerberos(
-    authentication: str, ticket: bool | None, keytab: str | None
-) -> list[CheckResult]:
-    """Check for a Kerberos ticket or keytab; no finding if the cluster does not use Kerberos.
-
-    `ticket`: whether ``klist -s`` finds a valid ticket, None if no klist says so.
-    """
-    if authentication != "kerberos":
-        return []
-    if keytab:
-        return [
-            CheckResult(
-                "kerberos", CheckLevel.OK, f"Spark gets its tickets with the keytab {keytab}"
-            )
-        ]
-    if ticket is None:
-        text = (
-            "core-site.xml requires Kerberos, and there is no klist that tells of a ticket: run "
-            "kinit"
-        )
-        return [CheckResult("kerberos", CheckLevel.WARN, text)]
-    if not ticket:
-        text = (
-            "core-site.xml requires Kerberos, but klist finds no valid ticket. Run kinit, or give "
-            "spark-submit --principal and --keytab."
-        )
-        return [CheckResult("kerberos", CheckLevel.BAD, text, ClusterError)]
-    return [CheckResult("kerberos", CheckLevel.OK, "klist finds a valid ticket")]
-
-
 def check_storage(storage: Storage, uri: str) -> str:
     """Write, read and delete a small file below `uri`, which need not exist yet."""
     where = storage.resolve(uri).rstrip("/")

@@ -13,9 +13,8 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.tickets import Keytab
@@ -25,7 +24,6 @@ DEFAULT_PORTS = {"http": 9870, "https": 9871}  # of Hadoop 3
 WEB_SCHEMES = {"webhdfs": "http", "swebhdfs": "https"}
 # Where WebHDFS begins below its address.
 PREFIX = "/webhdfs/v1"
-MOUNTS = "viewfs: is a table of mounts, which only Hadoop's own client follows. "
 # Spark's client for YARN puts the submitting host's configuration here, below the working directory
 # of each container. Most clusters do not set HADOOP_CONF_DIR there.
 SHIPPED = "__spark_conf__/__hadoop_conf__"
@@ -42,10 +40,6 @@ class Address:
     # Whether the user proves that by a Kerberos ticket, and with whose keys it is got where
     # ``kinit`` has not done that
     kerberos: bool | Keytab = False
-    # Name and password, for the hosts of `urls` alone
-    login: tuple[str, str] | None = field(default=None, repr=False)
-    # Whether the proxy that the environment names is asked. Hadoop's own clients ask none.
-    by_proxy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +66,7 @@ def parse_path(text: str) -> HdfsPath:
     path = (path or "/") if match else text
     if scheme not in ("", "hdfs", *WEB_SCHEMES) or not path.startswith("/"):
         raise ConfigurationError(
-            f"This is not a path on HDFS. Received: {shown(text)!r}. "
-            f"{MOUNTS if scheme == 'viewfs' else ''}Give /path, hdfs:///path or "
+            f"This is not a path on HDFS. Received: {shown(text)!r}. Give /path, hdfs:///path or "
             "webhdfs://HOST:PORT/path."
         )
     # normpath keeps two slashes at the beginning.
@@ -98,8 +91,8 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
     if not (authority or service):
         raise ConfigurationError(
             "The configuration in HADOOP_CONF_DIR does not tell which HDFS a path without a host "
-            f"means. Received: fs.defaultFS {default!r}. {MOUNTS if scheme == 'viewfs' else ''}"
-            "Give hdfs://NAMENODE/path, or the address of its NameNode by --url or WEBHDFS_URL."
+            f"means. Received: fs.defaultFS {default!r}. Give hdfs://NAMENODE/path, or the "
+            "address of its NameNode by --url or WEBHDFS_URL."
         )
     known = _nameservices(sites, service)
     if (name := known.get(_endpoint(authority or service))) is None:
@@ -160,24 +153,20 @@ def shown(location: str) -> str:
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def parse_url(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Return an address of WebHDFS as this package asks it, and the login in it.
+def plain_url(url: str) -> str:
+    """Return an address of WebHDFS as this package asks it.
 
     Examples
     --------
-    >>> parse_url("https://ada:pass%20word@knox:8443/gateway/lab/webhdfs/v1/")
-    ('https://knox:8443/gateway/lab', ('ada', 'pass word'))
+    >>> plain_url("https://httpfs:14000/webhdfs/v1/")
+    'https://httpfs:14000'
     """
-    plain = shown(url)
-    if not re.fullmatch(r"https?://[^/\s${}@]+(/[^\s@]*)?", plain):
+    if not re.fullmatch(r"https?://[^/\s${}@]+(/[^\s@]*)?", url):
         raise ConfigurationError(
-            "The address of WebHDFS looks like http://namenode:9870, with NAME:PASSWORD@ before "
-            "the host if a gateway wants one (%2F stands for a slash in it). Received: "
-            f"{re.sub('//.*@', '//', plain)!r}."
+            "The address of WebHDFS looks like http://namenode:9870, without a password. Received: "
+            f"{re.sub('//.*@', '//', url)!r}."
         )
-    parts = urlsplit(url)
-    login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    return plain.rstrip("/").removesuffix(PREFIX).rstrip("/"), login
+    return url.rstrip("/").removesuffix(PREFIX).rstrip("/")
 
 
 def find_address(
@@ -192,12 +181,10 @@ def find_address(
     folder = variables.get("HADOOP_CONF_DIR") or _shipped(variables.get("PWD", ""))
     stated = url or variables.get("WEBHDFS_URL", "")
     sites = read_sites(folder) if folder else {}
-    by_proxy = False
     if path.scheme in WEB_SCHEMES:
         urls: tuple[str, ...] = (f"{WEB_SCHEMES[path.scheme]}://{path.authority}",)
     elif stated:
         urls = tuple(each.strip() for each in stated.split(";") if each.strip())
-        by_proxy = not any(re.search(r"//(.*@)?(localhost|127\.)", each) for each in urls)
     elif folder:
         urls = namenode_urls(sites, path.authority)
     else:
@@ -205,12 +192,10 @@ def find_address(
             "Nothing tells where WebHDFS answers: give --url http://NAMENODE:9870, or set "
             "WEBHDFS_URL or HADOOP_CONF_DIR, for executors by spark.executorEnv.WEBHDFS_URL."
         )
-    plain, logins = zip(*map(parse_url, urls), strict=True)
     if kerberos is None:
         kerberos = sites.get("hadoop.security.authentication", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
-    # NameNodes of a nameservice know the same users.
-    return Address(plain, user, kerberos, next(filter(None, logins), None), by_proxy)
+    return Address(tuple(map(plain_url, urls)), user, kerberos)
 
 
 def _shipped(working: str) -> str:

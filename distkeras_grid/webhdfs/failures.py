@@ -52,10 +52,6 @@ UNREACHABLE = {
         "{who} fails the TLS handshake ({reason})",
         "Name the file of its certificate authority in REQUESTS_CA_BUNDLE.",
     ),
-    "proxy": (
-        "{who} is not reached by way of the proxy that this environment names ({reason})",
-        "If the host is in your own network, add it to NO_PROXY.",
-    ),
     "broken": (
         "the connection to {who} broke ({reason})",
         "Try again; if a DataNode's breaks in every try, all copies of a block may be damaged.",
@@ -170,14 +166,13 @@ def explain(
             ticket_advice(kerberos if isinstance(kerberos, Keytab) else None)
             if kerberos
             else "It wants Kerberos: say --kerberos, or kerberos=True, after kinit; or --principal "
-            "and --keytab. A gateway may want its NAME:PASSWORD@ before the host of the URL."
+            "and --keytab."
         )
         return NotAuthenticatedError(f"{beginning}: the user is not known (401). {advised}")
     if failure.exception is None:
         return StorageError(
             f"{beginning}: the server is not WebHDFS. Received: {reason}. Check the URL: it is "
-            "that of a NameNode's page, usually http://NAMENODE:9870. A proxy may stand between; "
-            "NO_PROXY leaves it out."
+            "that of a NameNode's page, usually http://NAMENODE:9870."
         )
     if lacking := full(failure.text):
         return NoSpaceError(f"{beginning}: {failure.text}. {lacking}")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from distkeras_grid.tickets import Keytab, ticket_authentication
 from distkeras_grid.webhdfs.addresses import Address
@@ -37,7 +36,6 @@ def direct_session() -> requests.Session:
 def open_session(address: Address) -> requests.Session:
     """Return a session that identifies its user."""
     session = direct_session()
-    session.trust_env = address.by_proxy
     # The NameNode sends to a DataNode, HttpFS to itself; nothing is sent further.
     session.max_redirects = 3
     # HttpFS takes no other kind of content.
@@ -47,23 +45,7 @@ def open_session(address: Address) -> requests.Session:
         session.auth = ticket_authentication(keys if isinstance(keys, Keytab) else None)
     else:
         session.params = {"user.name": address.user}
-    if address.login:
-        session.auth = _authorized(address.login, {urlsplit(url).netloc for url in address.urls})
     return session
-
-
-def _authorized(
-    login: tuple[str, str], hosts: set[str]
-) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
-    """Return what adds a login to the requests to some hosts: no DataNode is to see it."""
-    from requests.auth import HTTPBasicAuth
-
-    basic = HTTPBasicAuth(*(each.encode() for each in login))
-
-    def add(request: requests.PreparedRequest) -> requests.PreparedRequest:
-        return basic(request) if urlsplit(request.url or "").netloc in hosts else request
-
-    return add
 
 
 def close_session(session: requests.Session) -> None:
@@ -119,7 +101,6 @@ def trouble_of(causes: list[BaseException]) -> str:
     import requests
 
     kinds: dict[str, type[BaseException] | tuple[type[BaseException], ...]] = {
-        "proxy": requests.exceptions.ProxyError,
         "unknown host": socket.gaierror,
         "refused": ConnectionRefusedError,
         "TLS": (ssl.SSLError, requests.exceptions.SSLError),

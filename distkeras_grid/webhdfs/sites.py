@@ -5,32 +5,33 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from distkeras_grid.errors import ConfigurationError
 
 SITES = ("core-site.xml", "hdfs-site.xml")
-# Names of Hadoop 1 and 2, which Hadoop 3 still takes.
-OLD_NAMES = {
-    "fs.default.name": "fs.defaultFS",
-    "dfs.federation.nameservices": "dfs.nameservices",
-    "dfs.http.address": "dfs.namenode.http-address",
-    "dfs.https.address": "dfs.namenode.https-address",
-}
 # As in Hadoop's Configuration: so deep a value may refer to others.
 MOST_REFERENCES = 20
-MOST_INCLUDES = 16
 
-_INCLUDE = "{http://www.w3.org/2001/XInclude}include"
 _REFERENCE = re.compile(r"\$\{([^${}\s]+)\}")
 
 
 def read_site(file: Path) -> dict[str, str]:
-    """Return the properties in one of Hadoop's configuration files, and in those it includes."""
-    properties = dict(_properties(file, MOST_INCLUDES))
-    old = {new: properties[name] for name, new in OLD_NAMES.items() if name in properties}
-    return old | properties
+    """Return the properties in one of Hadoop's configuration files."""
+    try:
+        root = ET.fromstring(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} cannot be read: {error.strerror}. Ask for the right to read it, or set "
+            "HADOOP_CONF_DIR to a copy of the cluster's configuration."
+        ) from error
+    except (ET.ParseError, ValueError, LookupError) as error:
+        raise ConfigurationError(
+            f"{file}: A configuration file of Hadoop is not XML ({error})."
+        ) from error
+    named = {each.findtext("name"): each.findtext("value") for each in root.iter("property")}
+    return {name.strip(): (value or "").strip() for name, value in named.items() if name}
 
 
 def read_sites(
@@ -55,37 +56,6 @@ def resolved(value: str, properties: Mapping[str, str]) -> str:
     >>> resolved("${host}:9870", {"host": "${node}.lab", "node": "nn1"})
     'nn1.lab:9870'
     """
-
-    def referred(match: re.Match[str]) -> str:
-        if match[1].startswith("env."):
-            variable, _, default = match[1].removeprefix("env.").partition("-")
-            return os.environ.get(variable.rstrip(":")) or default or match[0]
-        return properties.get(match[1], match[0])
-
     for _ in range(MOST_REFERENCES):
-        value = _REFERENCE.sub(referred, value)
+        value = _REFERENCE.sub(lambda match: properties.get(match[1], match[0]), value)
     return value
-
-
-def _properties(file: Path, depth: int) -> Iterator[tuple[str, str]]:
-    try:
-        root = ET.fromstring(file.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(
-            f"{file} cannot be read: {error.strerror}. Ask for the right to read it, or set "
-            "HADOOP_CONF_DIR to a copy of the cluster's configuration."
-        ) from error
-    except (ET.ParseError, ValueError, LookupError) as error:
-        raise ConfigurationError(
-            f"{file}: A configuration file of Hadoop is not XML ({error})."
-        ) from error
-    for element in root.iter():
-        if element.tag == "property" and (name := element.findtext("name")):
-            yield name.strip(), (element.findtext("value") or "").strip()
-        elif element.tag == _INCLUDE:
-            other = file.parent / element.get("href", "").removeprefix("file://")
-            if not depth:
-                raise ConfigurationError(f"{file} includes {other} again and again; end that.")
-            # An include with a fallback may be missing.
-            if other.is_file() or not len(element):
-                yield from _properties(other, depth - 1)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import pytest
 
-from distkeras_grid.cli import doctor
-from distkeras_grid.cli.doctor import has_ticket, main
+from distkeras_grid.cli.doctor import main
 from distkeras_grid.cli.exit_codes import ExitCode
-
-CORE_SITE = """<configuration><property>
-<name>hadoop.security.authentication</name><value>kerberos</value>
-</property></configuration>"""
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +20,11 @@ def test_a_line_each_and_a_count(spark, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     subjects = [line.split()[1] for line in lines[:-1]]
     told = "hadoop session slots speculation allocation backend executors server encryption"
-    assert subjects == [*told.split(), "storage", "memory", "network"]
+    assert subjects == [*told.split(), "storage", "memory"]
     assert all(line.startswith(("ok ", "warn ")) for line in lines[:-1])
     # Locally nothing leaves the host, whatever the address of the driver.
     assert lines[subjects.index("encryption")].startswith("ok ")
     assert lines[-1].startswith("0 bad, ")
-    assert "4 MB of weights x 2 workers" in lines[-2]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,44 +60,6 @@ def test_yarn_needs_its_configuration(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
     assert main(["--master", "yarn"]) == ExitCode.CLUSTER
     assert "has no core-site.xml and no yarn-site.xml" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("status", "line"), [("1", "finds no valid ticket"), (None, "no klist")])
-def test_a_cluster_with_kerberos_wants_a_ticket(monkeypatch, tmp_path, capsys, status, line):
-    """klist ends with 1 where it finds no ticket; here a program of that name does."""
-    for name in ("core-site.xml", "yarn-site.xml"):
-        (tmp_path / name).write_text(CORE_SITE)
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    os.symlink(_java(), programs / "java")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(programs))
-    if status is not None:
-        klist = programs / "klist"
-        klist.write_text(f"#!{sys.executable}\nraise SystemExit({status})\n")
-        klist.chmod(0o755)
-    found = list(doctor._before_spark(doctor.build_parser().parse_args(["--master", "yarn"])))
-    assert [finding.subject for finding in found] == ["hadoop", "kerberos"]
-    assert line in found[-1].text
-    assert has_ticket() is (None if status is None else False)
-
-
-def test_a_klist_that_does_not_end_tells_nothing(monkeypatch, tmp_path):
-    """A cache of tickets in another process may not answer."""
-    klist = tmp_path / "klist"
-    klist.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
-    klist.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(doctor, "KLIST_SECONDS", 0.2)
-    assert has_ticket() is None
-
-
-def _java() -> str:
-    import shutil
-
-    home = os.environ.get("JAVA_HOME")
-    return str(shutil.which("java", path=f"{home}/bin" if home else None))
 
 
 @pytest.mark.parametrize("text", ["model.keras", "25 M", "-1", ""])

@@ -17,7 +17,6 @@ from distkeras_grid.spark.doctor import (
     check_encryption,
     check_gpus,
     check_hadoop,
-    check_kerberos,
     check_scheduling,
     check_slots,
     check_storage,
@@ -120,20 +119,6 @@ def test_the_configuration_of_hadoop_that_yarn_needs():
     assert check_hadoop("yarn", None, [], submitted=True).level is CheckLevel.OK
     assert check_hadoop("local[2]", None, []).level is CheckLevel.OK
     assert check_hadoop("spark://a:7077", "/etc/hadoop", []).level is CheckLevel.OK
-
-
-@pytest.mark.parametrize(
-    ("ticket", "keytab", "level"),
-    [
-        (True, None, CheckLevel.OK),
-        (False, None, CheckLevel.BAD),
-        (None, None, CheckLevel.WARN),
-        (False, "me.keytab", CheckLevel.OK),
-    ],
-)
-def test_a_ticket_where_hadoop_wants_kerberos(ticket, keytab, level):
-    assert levels(check_kerberos("kerberos", ticket, keytab)) == [level]
-    assert check_kerberos("simple", ticket, keytab) == []
 
 
 @pytest.mark.spark

@@ -227,3 +227,12 @@ def test_each_operation_does_what_it_says(hdfs: Loopback) -> None:
     hdfs.files[name] = b"4"
     with pytest.raises(StorageError, match="was refused"):
         connection.rename(name, "/raw/b", overwrite=True)
+
+
+def test_no_proxy_is_asked(hdfs: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    # This host is one of the cluster as far as the client knows, and answers here.
+    cluster = hdfs.url.replace("127.0.0.1", "0.0.0.0")
+    assert WebHdfsConnection(Address((cluster,), "ada")).status("/") is not None

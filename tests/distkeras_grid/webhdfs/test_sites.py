@@ -7,13 +7,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.sandbox.configuration import render_site
-from distkeras_grid.webhdfs.addresses import namenode_urls
 from distkeras_grid.webhdfs.sites import read_site, read_sites
-
-INCLUDE = (
-    '<configuration xmlns:xi="http://www.w3.org/2001/XInclude">'
-    '<xi:include href="{}">{}</xi:include></configuration>'
-)
 
 
 def test_a_site_file_is_read(tmp_path: Path) -> None:
@@ -29,42 +23,15 @@ def test_a_folder_without_files_and_a_broken_file_are_named(tmp_path: Path) -> N
         read_sites(tmp_path)
 
 
-def test_references_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOMAIN_OF_TEST", "lab")
-    monkeypatch.delenv("NOTHING_OF_TEST", raising=False)
-    core = {"host": "nn.${env.DOMAIN_OF_TEST}", "a": "${b}", "b": "${a}", "rule": "$1@$0"}
-    hdfs = {
-        "dfs.namenode.http-address": "${host}:${env.NOTHING_OF_TEST:-9870}",
-        "unknown": "${nothing}",
-    }
+def test_references_are_resolved(tmp_path: Path) -> None:
+    core = {"host": "nn.${domain}", "domain": "lab", "a": "${b}", "b": "${a}", "rule": "$1@$0"}
+    hdfs = {"dfs.namenode.http-address": "${host}:9870", "unknown": "${nothing}"}
     (tmp_path / "core-site.xml").write_text(render_site(core))
     (tmp_path / "hdfs-site.xml").write_text(render_site(hdfs))
     found = read_sites(tmp_path)
     assert found["dfs.namenode.http-address"] == "nn.lab:9870"
     assert (found["unknown"], found["rule"]) == ("${nothing}", "$1@$0")
     assert found["a"].startswith("${")  # a circle ends
-
-
-def test_the_old_name_of_the_file_system_is_understood(tmp_path: Path) -> None:
-    (tmp_path / "core-site.xml").write_text(render_site({"fs.default.name": "hdfs://old:8020"}))
-    assert namenode_urls(read_sites(tmp_path)) == ("http://old:9870",)
-
-
-def test_files_are_included(tmp_path: Path) -> None:
-    (tmp_path / "common").mkdir()
-    other = tmp_path / "common" / "names.xml"
-    other.write_text(render_site({"fs.defaultFS": "hdfs://nn"}))
-    for href in ("common/names.xml", str(other), f"file://{other}"):
-        (tmp_path / "core-site.xml").write_text(INCLUDE.format(href, ""))
-        assert read_sites(tmp_path) == {"fs.defaultFS": "hdfs://nn"}
-    (tmp_path / "core-site.xml").write_text(INCLUDE.format("gone.xml", "<xi:fallback/>"))
-    assert read_sites(tmp_path) == {}
-    (tmp_path / "core-site.xml").write_text(INCLUDE.format("gone.xml", ""))
-    with pytest.raises(ConfigurationError, match=r"gone\.xml cannot be read: No such file"):
-        read_sites(tmp_path)
-    (tmp_path / "core-site.xml").write_text(INCLUDE.format("core-site.xml", ""))
-    with pytest.raises(ConfigurationError, match="again and again"):
-        read_sites(tmp_path)
 
 
 def test_a_site_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
