@@ -14,8 +14,7 @@ from distkeras_grid.sandbox.cluster import Sandbox, default_folder
 DESCRIPTION = """\
 Start and stop a NameNode, DataNodes, a ResourceManager and a NodeManager on this machine, or show
 their state. They are the daemons of a real cluster, without Docker and without root. The first
-start downloads their jars (64 MB). Data remain in the folder when the daemons stop; `delete`
-deletes them, too.
+start downloads their jars (64 MB). Data remain in the folder when the daemons stop.
 
 The sandbox has no passwords: whoever can log in to this machine can read its files and run programs
 in the name of its user.
@@ -33,7 +32,7 @@ def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("sandbox", DESCRIPTION, EPILOG)
     verbs = parser.add_subparsers(
-        dest="verb", required=True, metavar="start | stop | status | delete"
+        dest="verb", required=True, metavar="start | stop | status"
     )
     folder = Parser(add_help=False)
     folder.add_argument(
@@ -56,14 +55,11 @@ def build_parser() -> Parser:
     )
     verbs.add_parser("stop", parents=[folder], help="stop the daemons and the running containers")
     verbs.add_parser("status", parents=[folder], help="show which daemons run, and their addresses")
-    verbs.add_parser(
-        "delete", parents=[folder], help="stop, and delete data, configuration and logs"
-    )
     return parser
 
 
 def sandbox(flags: argparse.Namespace) -> ExitCode:
-    """Start, stop, describe or delete the sandbox of a folder."""
+    """Start, stop or describe the sandbox of a folder."""
     if flags.verb == "start":
         grid = Sandbox(
             flags.folder,
@@ -79,12 +75,8 @@ def sandbox(flags: argparse.Namespace) -> ExitCode:
     if flags.verb == "status":
         return status(grid, daemons)
     print_result(f"stopping {sum(daemons.values())} daemons (up to half a minute) ...")
-    if flags.verb == "delete":
-        grid.delete()
-        print_result(f"deleted what the sandbox wrote in {grid.layout.root}")
-    else:
-        grid.stop()
-        print_result(f"stopped; {grid.layout.root} stays. Delete it: {grid.command('delete')}")
+    grid.stop()
+    print_result(f"stopped; {grid.layout.root} keeps data, configuration and logs")
     return ExitCode.OK
 
 

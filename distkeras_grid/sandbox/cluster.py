@@ -217,26 +217,6 @@ class Sandbox:
                 self._end()
         self._discard()
 
-    def delete(self) -> None:
-        """Stop it, and delete its data, configuration and logs; other files in the folder stay.
-
-        Raises
-        ------
-        BusyError, SandboxError
-            As from `stop`, or if there is no sandbox in the folder.
-        """
-        with self._alone():
-            self._end()
-            for path in self.layout.all:
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
-            self.layout.lock.unlink()
-            # Files of the user, or of a sandbox that begins there now, keep the folder.
-            with suppress(OSError):
-                self.layout.root.rmdir()
-
     def status(self) -> dict[str, bool]:
         """Return the name of each daemon, and whether it runs."""
         running = daemons.running(self.layout.scratch)
@@ -340,7 +320,6 @@ class Sandbox:
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
-        layout.events.mkdir(exist_ok=True)
 
     def _start_all(self, path: list[str], deadline: float) -> None:
         """Start the daemons that do not run."""

@@ -51,17 +51,10 @@ class SandboxLayout:
         self.logs = root / "logs"  # One file for each daemon, one folder for each application
         self.hdfs = root / "hdfs"
         self.containers = root / "yarn"  # Where YARN's containers work
-        self.events = root / "events"  # Event logs of Spark's applications, for a history server
         self.scratch = root / "tmp"  # Temporary files of the daemons
         self.environment = root / "environment.sh"  # What a shell sources to use the sandbox
         self.state = root / "sandbox.json"
         self.lock = root / "lock"  # Held by the command that starts or stops daemons
-
-    @property
-    def all(self) -> tuple[Path, ...]:
-        """Everything that a sandbox writes directly into its folder, but for the lock."""
-        folders = (self.client, self.daemons, self.logs, self.events, self.containers, self.scratch)
-        return (*folders, self.hdfs, self.environment, self.state)
 
     def namenode(self) -> Path:
         """Return where the names are kept."""
@@ -149,11 +142,8 @@ def capacity_scheduler() -> dict[str, str]:
     }
 
 
-def spark_defaults(pyspark: Path, events: Path) -> dict[str, str]:
-    """Return ``spark-defaults.conf``.
-
-    `events`: folder of event logs; it must exist before an application starts.
-    """
+def spark_defaults(pyspark: Path) -> dict[str, str]:
+    """Return ``spark-defaults.conf``."""
     return {
         "spark.yarn.jars": f"local:{pyspark}/jars/*",
         # Without it masters and executors bind the machine's outer address.
@@ -164,10 +154,6 @@ def spark_defaults(pyspark: Path, events: Path) -> dict[str, str]:
         # `spark.memory` says how much; a test compares.
         "spark.executor.memoryOverhead": "1856m",
         "spark.driver.memoryOverhead": "1280m",
-        # What an application did can be looked at after its end: sbin/start-history-server.sh.
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": events.as_uri(),
-        "spark.history.fs.logDirectory": events.as_uri(),
     }
 
 
@@ -232,7 +218,7 @@ def files(
         "hdfs-site.xml": hdfs_site(ports, layout, datanodes),
         "yarn-site.xml": yarn_site(ports, layout, memory_mb),
     }
-    defaults = spark_defaults(pyspark, layout.events)
+    defaults = spark_defaults(pyspark)
     written = {layout.client / name: render_site(site) for name, site in sites.items()}
     written[layout.daemons / "capacity-scheduler.xml"] = render_site(capacity_scheduler())
     written[layout.daemons / "log4j2.properties"] = LOG4J

@@ -58,7 +58,7 @@ def begin(sandbox: Sandbox, name: str) -> None:
     start(line, sandbox.layout.logs / name)
 
 
-@pytest.mark.parametrize("verb", ["start", "stop", "delete"])
+@pytest.mark.parametrize("verb", ["start", "stop"])
 def test_a_second_command_is_told_of_the_first(sandbox: Sandbox, verb: str) -> None:
     """Two starts at once both failed, and left a DataNode that no command knew."""
     with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
@@ -125,9 +125,8 @@ def test_the_sandbox_of_another_user_is_refused(
     owner = os.getuid()
     with monkeypatch.context() as patch:
         patch.setattr(cluster.os, "getuid", lambda: owner + 1)
-        for act in (sandbox.stop, sandbox.delete):
-            with pytest.raises(SandboxError, match=f"number {owner}"):
-                act()
+        with pytest.raises(SandboxError, match=f"number {owner}"):
+            sandbox.stop()
     assert all(sandbox.status().values())
 
 
@@ -178,7 +177,7 @@ def test_a_stop_keeps_the_data_and_no_leftovers(sandbox: Sandbox) -> None:
     assert not sandbox.running()
 
 
-@pytest.mark.parametrize("verb", ["start", "stop", "delete"])
+@pytest.mark.parametrize("verb", ["start", "stop"])
 def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str) -> None:
     precious = sandbox.layout.root.with_name("precious")
     sandbox.layout.lock.unlink(missing_ok=True)
@@ -186,22 +185,6 @@ def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str
     with pytest.raises(StorageError, match="link"):
         getattr(sandbox, verb)()
     assert not precious.exists()
-
-
-def test_a_sandbox_is_deleted_with_its_folder(sandbox: Sandbox) -> None:
-    sandbox.layout.namenode().mkdir(parents=True)
-    sandbox.delete()
-    assert not sandbox.layout.root.exists()
-    assert not sandbox.running()
-
-
-def test_what_is_not_of_the_sandbox_is_not_deleted(sandbox: Sandbox) -> None:
-    thesis = sandbox.layout.root / "thesis.txt"
-    thesis.write_text("x")
-    sandbox.delete()
-    assert list(sandbox.layout.root.iterdir()) == [thesis]
-    with pytest.raises(SandboxError):
-        sandbox.delete()
 
 
 @pytest.mark.parametrize(
