@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import main_of
 from distkeras_grid.cli.parser import (
     Parser,
-    add_features_flag,
     add_master_flag,
-    add_selection_flags,
     columns,
     verb_parser,
 )
-from distkeras_grid.cli.predict import check_rows, rows_of
-from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
+from distkeras_grid.cli.run_metadata import recorded_predictions
 from distkeras_grid.cli.spinner import spinner, start_spark
-from distkeras_grid.errors import ConfigurationError, OutputExistsError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from distkeras_grid.spark.storage import Storage
+from distkeras_grid.errors import OutputExistsError
 
 DESCRIPTION = """\
 Compare a column of predictions with a column of labels. Prints accuracy, precision and recall by
 class, and the confusion matrix. Where the data set tells the source image and the group of a row,
 there are also figures by image and by group: all tiles of an image together name its class. In
 brackets are 95 % intervals from how whole groups, or images, differ, because tiles of one image are
-alike. With --model the rows are predicted first, and nothing is written. Predictions with NaN are
-an error, because they name no class.
+alike. Predictions with NaN are an error, because they name no class.
 """
 EPILOG = """\
 examples:
   distkeras-grid evaluate --data predictions
-  distkeras-grid evaluate --data tiles --split test --model runs/first
   distkeras-grid evaluate --data predictions --by source,specimen
   distkeras-grid submit evaluate --data hdfs:///predictions --output hdfs:///figures.json
 """
@@ -48,17 +37,7 @@ def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("evaluate", DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add(
-        "--data",
-        required=True,
-        metavar="URI",
-        help="Parquet data set with both columns, or with --model the one to predict",
-    )
-    add("--model", help="FILE.keras, or the folder of a run, that predicts the rows first")
-    add_selection_flags(
-        parser, "evaluate this split of a tile data set, or several with commas (all rows)"
-    )
-    add_features_flag(parser)
+    add("--data", required=True, metavar="URI", help="Parquet data set with both columns")
     add(
         "--prediction",
         metavar="COLUMN",
@@ -85,10 +64,9 @@ def build_parser() -> Parser:
 def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
+    from distkeras_grid.spark.dataframes import read_parquet
     from distkeras_grid.spark.storage import Storage
 
-    check_early(flags)
-    source = model_file(flags.model) if flags.model else None
     spark = start_spark("distkeras-grid evaluate", flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):
@@ -96,11 +74,7 @@ def evaluate(flags: argparse.Namespace) -> None:
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
     with spinner("comparing predictions with labels"):
-        frame = rows_of(spark, flags)
-        if source:
-            frame, columns = predicted(storage, source, frame, flags.features, flags.label)
-        else:
-            columns = recorded_predictions(storage, flags.data)
+        frame, columns = read_parquet(spark, flags.data), recorded_predictions(storage, flags.data)
         prediction = flags.prediction or columns.get("prediction", "prediction")
         label = flags.label or columns.get("label", "label")
         by = [flags.by] if isinstance(flags.by, str) else flags.by
@@ -112,33 +86,10 @@ def evaluate(flags: argparse.Namespace) -> None:
         print_result(f"wrote {flags.output}")
 
 
-def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None) -> None:
     """Refuse what can be known before Spark starts."""
     preflight.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
-    if flags.features and not flags.model:
-        raise ConfigurationError(
-            "--features are the columns that --model predicts from. Received: --features without "
-            "--model. Add --model, or leave --features out."
-        )
-    check_rows(flags, place)
-
-
-def predicted(
-    storage: Storage,
-    source: str,
-    frame: DataFrame,
-    features: str | list[str] | None,
-    label: str | None,
-) -> tuple[DataFrame, dict[str, str]]:
-    """Return rows with a model's predictions, and the columns to compare."""
-    from distkeras_grid.engine.keras_model import model_from_bytes
-    from distkeras_grid.inference.predictor import ModelPredictor
-
-    named = features is not None and label is not None
-    recorded = recorded_columns(storage, source, named=named)
-    model = model_from_bytes(storage.read_bytes(source))
-    predictor = ModelPredictor(model, features or recorded.features_flag)
-    return predictor.predict(frame), {"label": label or recorded.label_flag}
+    preflight.check_input(flags.data, "--data", place)
 
 
 main = main_of(build_parser, evaluate)

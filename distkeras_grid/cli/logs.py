@@ -40,7 +40,6 @@ def build_parser() -> Parser:
     add = parser.add_argument
     add("id", metavar="ID", help="application_..., as printed by submit")
     add("--driver", action="store_true", help="only the application's master")
-    add("--container", default="", metavar="ID", help="only a container, by its id or its end")
     add("--lines", type=int, default=100, metavar="N", help="the last N; 0: all (%(default)s)")
     add_keytab_flags(parser)
     return parser
@@ -55,11 +54,10 @@ def logs(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--lines must be at least 0. Received: {flags.lines}.")
     with log_source(flags.id, keytab(flags)) as (source, failure):
         with spinner("looking for the logs"):
-            files = select(source.files(), flags.container, driver=flags.driver)
+            files = select(source.files(), driver=flags.driver)
         if not files:
             raise PathNotFoundError(
-                f"{flags.id} has no such log, or has written nothing yet. Received: --driver "
-                f"{flags.driver}, --container {flags.container!r}."
+                f"{flags.id} has written nothing yet. Received: --driver {flags.driver}."
             )
         if failure is not None:
             from distkeras_grid.submission.container_logs import cause_in
@@ -85,17 +83,14 @@ def log_source(identifier: str, keytab: Keytab | None) -> Iterator[tuple[LogSour
         yield CollectedLogs(hadoop, application), failure
 
 
-def select(files: Sequence[LogFile], container: str, *, driver: bool) -> list[LogFile]:
-    """Return the programs' output, also only that of the driver, or of one container."""
+def select(files: Sequence[LogFile], *, driver: bool) -> list[LogFile]:
+    """Return the programs' output, or only that of the driver."""
     from distkeras_grid.submission.container_logs import OUTPUTS
 
     return [
         file
         for file in files
-        if file.name in OUTPUTS
-        and file.size
-        and (file.is_drivers or not driver)
-        and file.container.endswith(container)
+        if file.name in OUTPUTS and file.size and (file.is_drivers or not driver)
     ]
 
 

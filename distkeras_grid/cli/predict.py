@@ -112,13 +112,8 @@ def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | No
     preflight.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
     )
-    check_rows(flags, place)
-
-
-def check_rows(flags: argparse.Namespace, place: preflight.SubmittedDriver | None) -> None:
-    """Refuse a model or rows that are not there, as far as that can be told."""
     preflight.check_fold(flags.split, flags.fold)
-    preflight.check_input(model_file(flags.model) if flags.model else None, "--model", place)
+    preflight.check_input(model_file(flags.model), "--model", place)
     preflight.check_input(flags.data, "--data", place)
     if flags.fold is None and flags.data_version is None:
         preflight.check_splits(flags.data, (flags.split or "").split(","), place)

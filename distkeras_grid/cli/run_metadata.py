@@ -1,4 +1,4 @@
-"""Columns that a run has recorded, for verbs that receive its model but not the columns."""
+"""Columns that a run or a prediction has recorded, for verbs that are not told them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,6 @@ class RecordedColumns:
         """Default of ``--features``."""
         return self.features if len(self.features) > 1 else (self.features or ["features"])[0]
 
-    @property
-    def label_flag(self) -> str:
-        """Default of ``--label``."""
-        return self.labels[0] if len(self.labels) == 1 else "label"
-
 
 def model_file(model: str) -> str:
     """Return the model's file: itself, or the one in the folder of a run."""
@@ -64,7 +59,7 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
         reason = "a feature without a name" if nameless else str(error).removesuffix(".")
         raise ConfigurationError(
             f"The columns that the model was trained on stand in {uri}, whose spec cannot be read: "
-            f"{reason}. Name them by --features and, to evaluate, --label."
+            f"{reason}. Name them by --features."
         ) from error
 
 

@@ -31,9 +31,7 @@ examples:
 def build_parser() -> Parser:
     """Return the parser of the command line."""
     parser = verb_parser("sandbox", DESCRIPTION, EPILOG)
-    verbs = parser.add_subparsers(
-        dest="verb", required=True, metavar="start | stop | status"
-    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="start | stop | status")
     folder = Parser(add_help=False)
     folder.add_argument(
         "--folder",

@@ -35,15 +35,11 @@ SOURCE = Source(
 
 
 @pytest.mark.parametrize(
-    ("container", "driver", "selected"),
-    [
-        ("", False, [(DRIVER, "stdout"), (EXECUTOR, "stderr")]),
-        ("", True, [(DRIVER, "stdout")]),
-        ("000002", False, [(EXECUTOR, "stderr")]),
-    ],
+    ("driver", "selected"),
+    [(False, [(DRIVER, "stdout"), (EXECUTOR, "stderr")]), (True, [(DRIVER, "stdout")])],
 )
-def test_the_programs_output_is_selected(container, driver, selected):
-    files = select(SOURCE.files(), container, driver=driver)
+def test_the_programs_output_is_selected(driver, selected):
+    files = select(SOURCE.files(), driver=driver)
     assert [(file.container, file.name) for file in files] == selected
 
 

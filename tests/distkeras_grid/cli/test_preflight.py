@@ -79,7 +79,7 @@ FOLD = ("--fold", "fold_0")
         ((*TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
         (("retrain", *TRAIN[1:], *FILE, "--set", "lerning_rate=1"), 2, "UnknownArgumentError"),
         ((*TRAIN, *FILE, *MANY), 5, "NotEnoughSlotsError"),
-        (("evaluate", "--data", "data", *FOLD), 2, "ConfigurationError"),
+        ((*PREDICT, "--output", "new", *FOLD), 2, "ConfigurationError"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -105,7 +105,6 @@ FLAGS = [
     ((*TRAIN, *FILE, *FOLD), ConfigurationError),
     (("retrain", *TRAIN[1:], *FILE, *FOLD), ConfigurationError),
     ((*PREDICT, "--output", "new", *FOLD), ConfigurationError),
-    (("evaluate", "--data", "data", *FOLD), ConfigurationError),
     ((*EXPORT, "--output", "new", *FOLD), ConfigurationError),
     ((*TRAIN, *FILE, "--set", "batch_size=0"), ConfigurationError),
     (("retrain", *TRAIN[1:], *FILE, "--workers", "3"), NotEnoughSlotsError),
@@ -216,7 +215,6 @@ def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
     for verb, more in (
         ("train", ["--output", "new", *FILE]),
         ("predict", ["--output", "new", *FILE]),
-        ("evaluate", FILE),
     ):
         module = VERBS[verb].load()
         for split, passes in (("train", True), ("trian", False)):

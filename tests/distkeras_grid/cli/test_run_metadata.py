@@ -42,13 +42,12 @@ def test_those_that_the_run_of_the_model_recorded():
     run = json.dumps({"spec": SPEC.to_json()})
     found = recorded_columns(storage(run), "hdfs:///runs/7/model.keras")
     assert found == RecordedColumns(["image", "age"], ["kind"])
-    assert (found.features_flag, found.label_flag) == (["image", "age"], "kind")
+    assert found.features_flag == ["image", "age"]
 
 
 def test_one_column_is_its_name_and_none_the_usual_one():
     assert RecordedColumns(["image"], []).features_flag == "image"
-    assert (NOTHING.features_flag, NOTHING.label_flag) == ("features", "label")
-    assert RecordedColumns([], ["left", "right"]).label_flag == "label"
+    assert NOTHING.features_flag == "features"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,6 @@ def test_what_one_that_runs_has_written(flags, told, tmp_path, capsys, monkeypat
         lines = capsys.readouterr().out.splitlines()
         shown = [line for line in lines if line and not line.startswith("==")]
         assert [line.split()[-1] for line in shown] == told
-        assert logs.main([RUNNING, "--container", "000009"]) == ExitCode.STORAGE
 
 
 def test_a_resource_manager_that_is_not_there_is_told(tmp_path, capsys, monkeypatch):
