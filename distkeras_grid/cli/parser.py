@@ -85,17 +85,6 @@ def add_selection_flags(parser: argparse.ArgumentParser, split: str) -> None:
     )
 
 
-def add_features_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the feature columns from which a model predicts."""
-    parser.add_argument(
-        "--features",
-        type=columns,
-        metavar="COLUMN[,...]",
-        help="feature column, or one for each input of the model, in its order (the columns that "
-        "the run in --model was trained on; features if --model is not in a run)",
-    )
-
-
 def add_keytab_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags by which a command without a ticket of ``kinit`` authenticates."""
     parser.add_argument(

@@ -13,7 +13,6 @@ from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import main_of
 from distkeras_grid.cli.parser import (
     Parser,
-    add_features_flag,
     add_master_flag,
     add_selection_flags,
     columns,
@@ -54,7 +53,13 @@ def build_parser() -> Parser:
     add_selection_flags(
         parser, "predict this split of a tile data set, or several with commas (all rows)"
     )
-    add_features_flag(parser)
+    add(
+        "--features",
+        type=columns,
+        metavar="COLUMN[,...]",
+        help="feature column, or one for each input of the model, in its order (the columns that "
+        "the run in --model was trained on; features if --model is not in a run)",
+    )
     add(
         "--prediction",
         type=columns,
@@ -92,9 +97,9 @@ def predict(flags: argparse.Namespace) -> None:
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
     frame = rows_of(spark, flags)
-    recorded = recorded_columns(storage, source, named=flags.features is not None)
+    features, labels = recorded_columns(storage, source, named=flags.features is not None)
     if flags.features is None:
-        flags.features = recorded.features_flag
+        flags.features = features if len(features) > 1 else (features or ["features"])[0]
     with spinner("loading Keras and the model"):
         model = model_from_bytes(storage.read_bytes(source))
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
@@ -102,7 +107,7 @@ def predict(flags: argparse.Namespace) -> None:
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
         count = spark.read.parquet(escaped(folder)).count()
         storage.write_text(
-            f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, count), indent=1)
+            f"{folder}/{MANIFEST}", json.dumps(manifest(flags, labels, count), indent=1)
         )
     print_result(f"predicted {count} rows; wrote {flags.output}")
 

@@ -8,7 +8,6 @@ tells which version it has seen.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,8 +29,6 @@ from distkeras_grid.spark import dataframes
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
-# For people and other programs; `retrain` itself does not read it.
-LATEST = "latest.json"
 RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 
 
@@ -49,8 +46,8 @@ class RunRecord(msgspec.Struct, frozen=True):
 
 DESCRIPTION = """\
 Train as `distkeras-grid train` does, starting from the last model in the folder of runs --output.
-The new run is added there, in a folder named after the time of the data's version; latest.json
-names the newest run and its model. The first run starts from --model. The data must be a data set
+The new run is added there, in a folder named after the time of the data's version, so the last name
+is that of the newest run. The first run starts from --model. The data must be a data set
 that `distkeras-grid tile` made. If no image is new since the last run, the command does nothing and
 ends with exit code 0.
 With --checkpoint-dir each run has a folder of its own there, which is deleted when the run is
@@ -133,7 +130,6 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
         f"{len(new):,} new images {since}" if new else f"no new images {since}; nothing to train"
     )
     if not new:
-        point_to_newest(storage, runs)
         if checkpoints and newest:
             # Its driver may have been killed when it was complete.
             storage.delete(f"{checkpoints}/{newest}")
@@ -144,7 +140,6 @@ def add_run(storage: Storage, flags: argparse.Namespace) -> None:
         own["checkpoint_dir"] = f"{checkpoints}/{name}"
     model = None if newest is None else model_of(runs, newest)
     trainer = train.train(train_flags(flags, model, new, own))
-    point_to_newest(storage, runs)
     if checkpoints:
         storage.delete(f"{checkpoints}/{name}")
     report(run=name, model=model_of(runs, name), update=manifest.last_update)
@@ -221,13 +216,6 @@ def killed_run(
         if name in numbers and numbers_of(storage.list_names(f"{checkpoints}/{name}")):
             return numbers[name]
     return None
-
-
-def point_to_newest(storage: Storage, runs: str) -> None:
-    """Write ``latest.json``, if there is a run."""
-    if names := runs_in(storage, runs):
-        latest = {"run": names[-1], "model": model_of(runs, names[-1])}
-        storage.write_text(f"{runs}/{LATEST}", json.dumps(latest) + "\n", overwrite=True)
 
 
 def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:

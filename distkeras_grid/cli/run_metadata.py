@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli.model_functions import not_a_model
@@ -17,21 +16,6 @@ if TYPE_CHECKING:
 MANIFEST = "_predictions.json"
 
 
-@dataclass(frozen=True)
-class RecordedColumns:
-    """The columns that a model was trained on."""
-
-    # features and labels: Names in the order of the model's inputs and outputs; empty where nothing
-    # is recorded
-    features: list[str | list[str]]
-    labels: list[str]
-
-    @property
-    def features_flag(self) -> str | list[Any]:
-        """Default of ``--features``."""
-        return self.features if len(self.features) > 1 else (self.features or ["features"])[0]
-
-
 def model_file(model: str) -> str:
     """Return the model's file: itself, or the one in the folder of a run."""
     if model.lower().endswith((".h5", ".hdf5")):
@@ -39,22 +23,27 @@ def model_file(model: str) -> str:
     return model if model.endswith(".keras") else f"{model}/model.keras"
 
 
-def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> RecordedColumns:
-    """Return the columns of the run that a model file lies in; none where it lies in none."""
+def recorded_columns(
+    storage: Storage, model: str, *, named: bool = False
+) -> tuple[list[str | list[str]], list[str]]:
+    """Return features and labels, in the model's order, of the run that a model file lies in.
+
+    Both are empty where it lies in none. With `named` features a run that cannot be read is none.
+    """
     from distkeras_grid.trainers.saved_run import RUN
 
     uri = f"{model.rpartition('/')[0] or '.'}/{RUN}"
     description = _object_at(storage, uri)
     if "spec" not in description:
         # Some other file of this name.
-        return RecordedColumns([], [])
+        return [], []
     try:
         data = RunSpec.from_json(description["spec"]).data
         labels = [each["name"] for each in data.labels if isinstance(each, dict)]
-        return RecordedColumns([_column_of(field) for field in data.features], labels)
+        return [_column_of(field) for field in data.features], labels
     except (ConfigurationError, KeyError) as error:
         if named:
-            return RecordedColumns([], [])
+            return [], []
         nameless = isinstance(error, KeyError)
         reason = "a feature without a name" if nameless else str(error).removesuffix(".")
         raise ConfigurationError(

@@ -136,10 +136,6 @@ ONE, TWO = "2026-11-21T010000Z", "2026-11-21T020000Z"
 OF_TWO = f"source_sha256 in ('{'2' * 64}')"
 
 
-def newest(files):
-    return json.loads(files.read_text("/runs/latest.json"))
-
-
 def test_each_version_has_one_run_which_starts_from_the_last(night, trained):
     for _ in range(2):
         retrain_on(night)
@@ -150,8 +146,7 @@ def test_each_version_has_one_run_which_starts_from_the_last(night, trained):
         (f"/runs/{ONE}", "m:build", None, 1),
         (f"/runs/{TWO}", f"/runs/{ONE}/model.keras", OF_TWO, 2),
     ]
-    assert night.list_names("/runs") == [TWO, "latest.json"]
-    assert newest(night) == {"run": TWO, "model": f"/runs/{TWO}/model.keras"}
+    assert night.list_names("/runs") == [TWO]
 
 
 def test_a_split_that_is_misspelt_is_refused(night, trained):
@@ -159,14 +154,6 @@ def test_a_split_that_is_misspelt_is_refused(night, trained):
     with pytest.raises(SchemaError, match="trian"):
         retrain_on(night, "--split", "trian")
     assert not trained
-
-
-def test_a_command_that_dies_when_its_run_is_whole_is_ended_by_the_next(night, trained):
-    retrain_on(night)
-    night.delete("/runs/latest.json")
-    retrain_on(night)
-    assert len(trained) == 1
-    assert newest(night)["run"] == ONE
 
 
 @pytest.mark.parametrize("first_to_end", [1, 2])
@@ -186,8 +173,7 @@ def test_of_two_commands_at_once_the_one_that_sees_more_images_is_the_newest(
             f"/runs/{ONE}/run.json", json.dumps({"data_version": {"number": 1}})
         )
         second()
-    assert night.list_names("/runs") == [ONE, TWO, "latest.json"]
-    assert newest(night)["run"] == TWO
+    assert night.list_names("/runs") == [ONE, TWO]
     # Neither has started from the other.
     assert {each.model for each in trained} == {"m:build"}
 
@@ -233,7 +219,7 @@ def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(
         commit_second(killed)
     retrain_on(killed, *CHECKPOINTS, "--resume")
     assert (trained[1].output, trained[1].data_version) == (f"/runs/{ONE}", 1)
-    assert newest(killed)["run"] == ONE
+    assert killed.list_names("/runs") == [ONE]
     assert folders(killed) == []
     if tiled_meanwhile:
         # The next night sees the other image.

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.cli.run_metadata import (
-    RecordedColumns,
     model_file,
     recorded_columns,
     recorded_predictions,
@@ -30,7 +29,7 @@ SPEC = RunSpec(
     schedule=ScheduleSpec(rows=8, workers=2, batch_size=2, window=1),
     data=DataSpec(features=FEATURES, labels=({"name": "kind"},)),
 )
-NOTHING = RecordedColumns([], [])
+NOTHING = ([], [])
 
 
 def storage(content, path="hdfs:///runs/7/run.json"):
@@ -41,13 +40,7 @@ def storage(content, path="hdfs:///runs/7/run.json"):
 def test_those_that_the_run_of_the_model_recorded():
     run = json.dumps({"spec": SPEC.to_json()})
     found = recorded_columns(storage(run), "hdfs:///runs/7/model.keras")
-    assert found == RecordedColumns(["image", "age"], ["kind"])
-    assert found.features_flag == ["image", "age"]
-
-
-def test_one_column_is_its_name_and_none_the_usual_one():
-    assert RecordedColumns(["image"], []).features_flag == "image"
-    assert NOTHING.features_flag == "features"
+    assert found == (["image", "age"], ["kind"])
 
 
 @pytest.mark.parametrize(
