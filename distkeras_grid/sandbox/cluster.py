@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import itertools
 import json
@@ -26,7 +27,6 @@ import requests
 
 from distkeras_grid import fsync
 from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
-from distkeras_grid.lock_files import lock_file
 from distkeras_grid.sandbox import configuration, daemons, readiness
 from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.configuration import HOST, Ports, SandboxLayout
@@ -247,13 +247,20 @@ class Sandbox:
             self.layout.root.mkdir(parents=True, exist_ok=True)
         elif not self.layout.state.exists():
             raise self._none()
-        file = lock_file(self.layout.lock)
-        if file is None:
-            raise BusyError(
-                f"Another command starts or stops the sandbox in {self.layout.root}. Wait until it "
-                f"has ended, and look: {self.command('status')}."
-            )
-        with file:
+        with self.layout.lock.open("a", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BusyError(
+                    f"Another command starts or stops the sandbox in {self.layout.root}. Wait "
+                    f"until it has ended, and look: {self.command('status')}."
+                ) from error
+            except OSError as error:
+                # Some network file systems have no locks.
+                raise SandboxError(
+                    f"{self.layout.lock} cannot be locked: {error.strerror}. Choose a --folder on "
+                    "a local disk."
+                ) from error
             owner = self.layout.state.stat().st_uid if self.layout.state.exists() else os.getuid()
             if owner != os.getuid():
                 raise SandboxError(
