@@ -258,9 +258,11 @@ class Reporter(Generic[AnyState]):
         self._closing.set()
         self._heart.join()
         with self._lock:
-            parts = self._parts()
-            if kind is None and self._shown not in (None, one_line(parts)):
-                self._surface.show(parts)
+            # After an error there may be nobody left who could tell the state.
+            if kind is None and self._shown is not None:
+                parts = self._parts()
+                if one_line(parts) != self._shown:
+                    self._surface.show(parts)
             self._surface.close()
 
     @property
