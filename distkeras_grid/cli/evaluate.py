@@ -46,7 +46,7 @@ def build_parser() -> Parser:
     add(
         "--label",
         metavar="COLUMN",
-        help="column of labels (the one that the model was trained on; otherwise label)",
+        help="column of labels (the one that the predicting model was trained on; otherwise label)",
     )
     add(
         "--by",
