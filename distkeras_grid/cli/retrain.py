@@ -242,6 +242,8 @@ def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | No
 def read_manifest(storage: Storage, data: str, version: int | None = None) -> Manifest:
     """Return the manifest of a data set of tiles, or of a version that it keeps."""
     root = data.rstrip("/")
+    if not storage.exists(root):
+        raise PathNotFoundError(f"--data {data!r} does not exist. Check scheme, host and path.")
     content = dataframes.read_manifest(storage, root, version)
     if content is None or (manifest := decode_manifest(content, root)).last_update < 0:
         raise ConfigurationError(

@@ -20,7 +20,7 @@ from distkeras_grid.cli.retrain import (
     train_flags,
 )
 from distkeras_grid.dataset.manifest import TILED, ImageRecord, Manifest, decode_manifest
-from distkeras_grid.errors import SchemaError
+from distkeras_grid.errors import PathNotFoundError, SchemaError
 from distkeras_grid.spark.storage import Storage
 from tests.interleaving import at_once
 
@@ -147,6 +147,11 @@ def test_each_version_has_one_run_which_starts_from_the_last(night, trained):
         (f"/runs/{TWO}", f"/runs/{ONE}/model.keras", OF_TWO, 2),
     ]
     assert night.list_names("/runs") == [TWO]
+
+
+def test_data_that_are_not_there_are_refused(night, trained):
+    with pytest.raises(PathNotFoundError):
+        add_run(night, build_parser().parse_args([*MINIMUM, "--data", "/lost"]))
 
 
 def test_a_split_that_is_misspelt_is_refused(night, trained):
