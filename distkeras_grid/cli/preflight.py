@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from distkeras_grid.submission.command import Submission
 
 GLOB = "*?[{"
-#: What to give beside a fold, for a command that reads one split.
-VALIDATION_HINT = "--split validation for what it holds out"
-
 Answer = TypeVar("Answer")
 
 
@@ -67,12 +64,13 @@ def present_at(data: str, place: SubmittedDriver | None) -> tuple[int, bytes] | 
     return _asked(root, place, ask)
 
 
-def check_fold(split: str | None, fold: str | None, give: str = VALIDATION_HINT) -> None:
+def check_fold(split: str | None, fold: str | None) -> None:
     """Refuse a fold without a split."""
     if fold is not None and split is None:
         raise ConfigurationError(
-            f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
-            f"{give}."
+            f"A fold divides the data into splits. Received: --fold {fold} without --split. To "
+            "train, give --split train --validation-split validation, too; elsewhere --split "
+            "validation for what it holds out."
         )
 
 

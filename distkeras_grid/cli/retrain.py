@@ -230,7 +230,7 @@ def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | No
         )
     if flags.keep is not None and flags.keep < 1:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
-    preflight.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
+    preflight.check_fold(flags.split, flags.fold)
     preflight.check_trainer(flags.trainer, trainer_arguments(flags), flags.master, place)
     preflight.check_input(flags.data, "--data", place)
     preflight.check_input(flags.validation_data, "--validation-data", place)

@@ -45,8 +45,6 @@ LOCAL_SETTINGS = (
     *("iterations", "local_train", "local_test", "test_images", "split"),
     "test_split",
 )
-#: What to give beside a fold, for a command that trains.
-SPLITS_OF_FOLD = "--split train --validation-split validation, too"
 
 DESCRIPTION = """\
 Train a Keras model on Spark workers and write model.keras, history.jsonl and run.json to --output.
@@ -266,7 +264,7 @@ def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | No
     if flags.fold is None and flags.data_version is None and flags.local_sets is None:
         preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
     check_local_sets(flags)
-    preflight.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
+    preflight.check_fold(flags.split, flags.fold)
     # Last: where names of losses are given, Keras is asked, too, and a function may import it.
     preflight.check_trainer(flags.trainer, arguments, flags.master, place)
     preflight.check_model(flags.model, place)
