@@ -95,7 +95,7 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
     add(
         "--plan",
         action="store_true",
-        help="print tiles, bytes of each encoding, files, minutes and space, and stop",
+        help="print tiles, classes, splits, size and free space, and stop",
     )
     add(
         "--report-images",

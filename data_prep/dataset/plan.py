@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +26,6 @@ MARGIN = 1.1
 # Of the tiles that --keep seems to drop, this part is planned for all the same: what is kept is
 # known from the tiles at one angle, and those at other angles show other parts of an image.
 DOUBT = 0.1
-# Time of a sample of tiles, cut at one angle and encoded, as a part of the whole job's: Arrow, the
-# JVM and Parquet add to it, but angles that differ by quarter turns share their pixels.
-TASK_SHARE = 0.6
-LOSS = {
-    "raw": "without loss",
-    "difference": "without loss",
-    "png": "without loss",
-    "jpeg": "with loss",
-}
 
 
 def stored_tiles(scan: ImageScan) -> float:
@@ -149,42 +139,6 @@ class TilingPlan:
         )
         return lines
 
-    def estimate(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:
-        """Return what `describe` omits: other encodings, files, time and space.
-
-        `copied`: size of the shards that are copied without the replaced tiles, bytes.
-        `free`: free space, bytes.
-        `looked`: time that looking at the images took, seconds. The job looks at them again.
-        """
-        lines = []
-        for encoding, loss in LOSS.items():
-            name = f"{encoding}_bytes"
-            scans = [self.scan(each) for each in self.sources]
-            if size := sum(stored_tiles(scan) * getattr(scan, name) for scan in scans):
-                lines.append(f"  --encoding {encoding}: {format_bytes(size)}, {loss}")
-        files = _count_files(self, slots)
-        mean = format_bytes(self.stored_bytes / files)
-        parts = [f"{each / 60:.1f}" for each in (looked, *self.seconds(slots))]
-        minutes = looked / 60 + sum(self.seconds(slots)) / 60
-        needed = round(self.stored_bytes * MARGIN) + copied
-        copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
-        return [
-            *lines,
-            f"  {pluralize(files, 'file')} of about {mean}",
-            f"  about {minutes:.1f} minutes on {pluralize(slots, 'task slot')}: {parts[0]} to look "
-            f"at the images, as now, {parts[1]} to decode them again, and {parts[2]} to cut, by "
-            "samples of each image",
-            f"  {format_bytes(needed)} needed{copies}; {format_bytes(free)} free, quotas included",
-        ]
-
-    def seconds(self, slots: int) -> tuple[float, float]:
-        """Return the times to decode all images and to cut all tiles [s], on idle slots."""
-        scans = [self.scan(source) for source in self.sources]
-        cutting = sum(scan.tiles * scan.tile_seconds for scan in scans)
-        decoding = sum(scan.decode_seconds for scan in scans)
-        tasks = min(slots, len(plan_tasks(self, slots)))
-        return decoding / tasks, cutting / TASK_SHARE / tasks
-
     def check_space(self, free: int, output: str, copied: int = 0) -> None:
         """Raise if the data set will not fit.
 
@@ -239,14 +193,6 @@ def chunk_by_size(sizes: Sequence[float], wanted: float) -> list[int]:
         parts.append(number)
         filled += size
     return parts
-
-
-def _count_files(plan: TilingPlan, slots: int) -> int:
-    rows = rows_of_a_file(plan)
-    tiles = (
-        sum(stored_tiles(plan.scan(each)) for each in task) for task in plan_tasks(plan, slots)
-    )
-    return sum(math.ceil(count / rows) for count in tiles)
 
 
 def rows_of_a_file(plan: TilingPlan) -> int:

@@ -54,7 +54,7 @@ from distkeras_grid.errors import GridError, ImageError, LabelError, PathNotFoun
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.session import build_session, task_slots
+from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
@@ -176,9 +176,7 @@ def update_tiles(
 def plan_tiles(
     settings: TilingSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
 ) -> UpdateResult:
-    """Predict the result of `update_tiles`: tiles, bytes of each encoding, files, time and space.
-
-    Nothing is written.
+    """Say what `update_tiles` would do, as it does before it begins to write; write nothing.
 
     Parameters
     ----------
@@ -208,10 +206,8 @@ def update_dataset(
     run = UpdateRun(spark, settings, say)
     run.check_paths()
     plan = run.plan(*run.read_base())
-    looked = run.seconds()
-    tiling = run.announce(plan)
+    run.announce(plan)
     if dry_run:
-        run.estimate(plan, tiling, looked)
         return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
     manifest = Shards(spark, Storage(spark), settings, run.reader, say, plan).publish()
     say(f"{manifest['tiles']:,} tiles are in {settings.output}")
@@ -267,10 +263,6 @@ class UpdateRun:
                 f"There is no input folder {self._settings.input}. Check the path."
             )
         check_output(self._storage, self._settings)
-
-    def seconds(self) -> float:
-        """Return the seconds since the update began."""
-        return time.monotonic() - self._clock
 
     def read_base(self) -> tuple[DataSet | None, DataSet | None]:
         """Return the data set to add to, None if a new one begins; and the present version."""
@@ -359,25 +351,23 @@ class UpdateRun:
             refuse_errors(scans)
         return scans
 
-    def announce(self, plan: UpdatePlan) -> TilingPlan | None:
+    def announce(self, plan: UpdatePlan) -> None:
         """Say what will be written; refuse it if it does not fit."""
-        tiling = None
+        for line in plan.messages:
+            self._say(line)
         if plan.planned:
             tiling = plan.tiling_plan(len(list(self._settings.spec.angles)))
             free = self._storage.free_space(self._root)
-            lines = tiling.describe(free)
-        else:
-            lines = ["no image to tile"]
-        for line in (*plan.messages, *lines):
-            self._say(line)
-        if tiling is not None:
+            for line in tiling.describe(free):
+                self._say(line)
             tiling.check_space(free, self._root, self._copied_bytes(plan))
+        else:
+            self._say("no image to tile")
         for line in (*_not_tiled(plan), *_ignored_splits(plan)):
             self._say(line)
         for path, record in sorted(plan.actions.to_tile.items()):
             if record.set_aside:
                 self._say(f"  tiled, and still excluded: {path}: {record.set_aside}")
-        return tiling
 
     def _copied_bytes(self, plan: UpdatePlan) -> int:
         """Return the bytes of the shards that are copied without the dropped tiles."""
@@ -386,15 +376,6 @@ class UpdateRun:
             return 0
         names = [name for number, name in plan.base.shards.items() if number in numbers]
         return sum(self._storage.size(f"{self._root}/{name}") for name in names)
-
-    def estimate(self, plan: UpdatePlan, tiling: TilingPlan | None, looked: float) -> None:
-        """Say how long the update will take, and what it needs."""
-        if tiling is None:
-            return
-        free = self._storage.free_space(self._root)
-        slots, copied = task_slots(self._spark), self._copied_bytes(plan)
-        for line in tiling.estimate(slots, copied, free, looked):
-            self._say(line)
 
     def report(self, plan: UpdatePlan, done: UpdateResult) -> UpdateResult:
         """Write the report; if that fails, the update is still valid."""
@@ -430,7 +411,7 @@ class UpdateRun:
         images, tiles = count(tiled)
         return RunSummary(
             began=self._began.isoformat(timespec="seconds"),
-            seconds=round(self.seconds(), 3),
+            seconds=round(time.monotonic() - self._clock, 3),
             input=self._settings.input,
             output=self._settings.output,
             images=images,

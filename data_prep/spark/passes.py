@@ -7,7 +7,6 @@ tiles out at a time: no row and no batch ever holds all the tiles of an image.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,6 @@ from data_prep.dataset.schema import (
     record_batch,
     schema_of,
 )
-from data_prep.dataset.settings import CHOICES
 from data_prep.geometry.filters import passes_filter
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tile_layout import TileLayout, lay_out
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
 BATCH_TILES = 64
 # Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
 SAMPLE_TILES = 32
-PNG_TILES = 8
 ZSTD_LEVEL = 3
 ROW_GROUP_BYTES = 24 << 20
 PAGE_BYTES = 16 << 20
@@ -75,15 +72,12 @@ PAGE_BYTES = 16 << 20
 class ImageScan:
     """What the first pass found in one file; numbers are 0 if there is an error.
 
-    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes`, `difference_bytes`,
-    `png_bytes` and `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it),
-    `tile_seconds` the time to cut and encode it, and `decode_seconds` the time to hash and decode
-    the whole image. Few images have a `thumbnail`. `pass_rate` is the part of the tiles at the
-    first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
-    the image is normalised, or `stain` describes its stains. `width` and `height` are those of the
-    file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
-    `version` tells whether a large file has changed since; see
-    `data_prep.images.file_access.OpenFile`.
+    `tile_bytes` is the size of a tile as it will be stored, measured on a sample. Few images have a
+    `thumbnail`. `pass_rate` is the part of the tiles at the first angle that meets the conditions
+    of the cutting. `low` and `high` become 0 and white when the image is normalised, or `stain`
+    describes its stains. `width` and `height` are those of the file, `cut_width` and `cut_height`
+    those of the image that is cut, which may be resampled. `version` tells whether a large file has
+    changed since; see `data_prep.images.file_access.OpenFile`.
     """
 
     uri: str
@@ -103,12 +97,6 @@ class ImageScan:
     pixel_size: float | None = None
     zones: str | None = None
     fingerprint: bytes = b""
-    raw_bytes: float = 0.0
-    difference_bytes: float = 0.0
-    png_bytes: float = 0.0
-    jpeg_bytes: float = 0.0
-    tile_seconds: float = 0.0
-    decode_seconds: float = 0.0
     thumbnail: bytes | None = field(default=None, repr=False)
     low: float | None = None
     high: float | None = None
@@ -151,12 +139,11 @@ def inspect_image(
     uri: str, content: OpenFile, cutting: TilingConfig, *, is_shown: bool = False
 ) -> ImageScan:
     """Look at one file, of which nothing has been read."""
-    began = time.process_time()
     # A large file is not read once more for its digest.
     content.follow()
     try:
         with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
-            scan = _look_at(ready, uri, cutting, began, is_shown=is_shown)
+            scan = _look_at(ready, uri, cutting, is_shown=is_shown)
         scan = replace(scan, sha256=content.sha256(), version=content.version)
     except UnreadableImageError as error:
         return refused(uri, str(error))
@@ -166,17 +153,11 @@ def inspect_image(
     return refused(uri, f"{uri} {CHANGED}. Run it again.") if content.is_changed else scan
 
 
-def _look_at(
-    ready: PreparedImage, uri: str, cutting: TilingConfig, began: float, *, is_shown: bool
-) -> ImageScan:
-    """Look at a file that was opened at the CPU time `began`, seconds; its digest is left out."""
-    decoded = time.process_time()
+def _look_at(ready: PreparedImage, uri: str, cutting: TilingConfig, *, is_shown: bool) -> ImageScan:
+    """Look at a file; its digest is left out."""
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
     stats = survey(picture.pixels, cutting.channels, cutting.normalising)
-    if isinstance(picture.pixels, ChunkedImage):
-        # Its parts are decoded when they are looked at.
-        decoded = time.process_time()
     if cutting.normalising is not None and stats.value_range is None:
         raise ImageError(
             f"{uri} does not show two stains in colours of 8 bits. Leave it out by --on-error skip."
@@ -195,13 +176,13 @@ def _look_at(
         if isinstance(ready.pixels, ChunkedImage) and ready.scale == (1.0, 1.0):
             # Avoids decoding all its blocks to find the largest value, which is known.
             ready.pixels.set_max(stats.highest_as_cut(picture.pixels.dtype))
-        sizes, seconds = _measured(ready, cutting)
+        tile_bytes = stored_bytes(_sample(ready, cutting.spec), cutting.encoding, cutting.quality)
         pass_rate = _pass_rate(ready, bits, cutting)
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
     low, high, stain = range_to_columns(stats.value_range)
     return ImageScan(
         *(uri, "", width, height, channels, ready.pixels.dtype.name),
-        tile_bytes=sizes[cutting.encoding],
+        tile_bytes=tile_bytes,
         error=None,
         notes="; ".join(picture.notes) or None,
         pixel_sha256=stats.pixel_sha256,
@@ -209,12 +190,6 @@ def _look_at(
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
         fingerprint=fingerprint(stats.small, stats.shrink) if cutting.fingerprints else b"",
-        raw_bytes=sizes["raw"],
-        difference_bytes=sizes["difference"],
-        png_bytes=sizes["png"],
-        jpeg_bytes=sizes["jpeg"],
-        tile_seconds=seconds,
-        decode_seconds=decoded - began,
         thumbnail=thumbnail(stats.small) if is_shown else None,
         pass_rate=pass_rate,
         low=low,
@@ -283,24 +258,6 @@ def _bits(picture: DecodedPlane, highest: int, cutting: TilingConfig, uri: str) 
             "Give a larger --bits, or leave it out by --glob."
         )
     return cutting.bits or bits
-
-
-def _measured(ready: PreparedImage, cutting: TilingConfig) -> tuple[dict[str, float], float]:
-    """Return bytes of a tile by encoding, and seconds, measured on neighbouring tiles."""
-    began = time.process_time()
-    sample = _sample(ready, cutting.spec)
-    seconds = time.process_time() - began
-    sizes = dict.fromkeys(CHOICES["encoding"], 0.0)
-    for encoding in sizes:
-        if encoding == "jpeg" and ready.pixels.dtype != np.uint8:
-            continue
-        # A PNG takes milliseconds, and is compressed by itself: few tell as much as many.
-        few = PNG_TILES if encoding == "png" != cutting.encoding else SAMPLE_TILES
-        began = time.process_time()
-        sizes[encoding] = stored_bytes(sample[:few], encoding, cutting.quality)
-        if encoding == cutting.encoding:
-            seconds += time.process_time() - began
-    return sizes, seconds / len(sample)
 
 
 def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:

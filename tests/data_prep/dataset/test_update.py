@@ -368,25 +368,13 @@ def test_a_plan_tells_and_writes_nothing(spark, once, settings, folder):
     plan = plan_tiles(settings, spark=spark, say=said.append)
     assert (plan.new, plan.left_out) == (8, {})
     assert not Path(settings.output).exists()
-    told = "\n".join(said)
-    for word in (
-        "--encoding raw:",
-        "--encoding difference:",
-        "--encoding png:",
-        "--encoding jpeg:",
-        " file",
-        "minutes on 2 task slots",
-        "needed",
-    ):
-        assert word in told
+    assert any("on disk" in line and "free" in line for line in said)
     done = once.copy_tiles(settings.output)
     assert (done.tiles, done.new) == (plan.tiles, plan.new)
     before = sorted(Path(settings.output).rglob("*"))
     draw(folder / "b" / "1.png", 21)
-    said.clear()
-    later = plan_tiles(settings, spark=spark, say=said.append)
+    later = plan_tiles(settings, spark=spark)
     assert (later.changed, later.unchanged) == (1, 7)
-    assert any("for copies of shards" in line for line in said)
     assert sorted(Path(settings.output).rglob("*")) == before
 
 
