@@ -19,8 +19,6 @@ that need the small shards stay for a week, or as tile --keep-versions says; the
 EXAMPLES = """\
 examples:
   distkeras-grid compact --data hdfs:///tiles
-  also write corrected labels into the files, for tools that read the Parquet files by themselves:
-    distkeras-grid compact --data hdfs:///tiles --corrected
 """
 
 
@@ -29,11 +27,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser = verb_parser("compact", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="data set of tiles")
-    add(
-        "--corrected",
-        action="store_true",
-        help="also copy shards whose files have former labels, splits or paths",
-    )
     add_master_flag(parser)
     return parser
 
@@ -46,7 +39,7 @@ def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | No
 def run(flags: argparse.Namespace) -> ExitCode:
     """Compact as the flags say."""
     session = start_spark("distkeras-grid compact", flags.master)
-    content = compact_tiles(flags.data, stale=flags.corrected, spark=session, say=output())
+    content = compact_tiles(flags.data, spark=session, say=output())
     shards = len(content["shards"])
     print_result(f"{content['tiles']:,} tiles are in {shards:,} shards of {flags.data}")
     report(data=flags.data, tiles=content["tiles"], shards=shards, hash=content.get("hash"))

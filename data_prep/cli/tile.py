@@ -25,8 +25,8 @@ folders shard=N-RUN, each with one folder for each split, and _versions/N.json, 
 
 Images, not tiles, are divided into train, validation and test, class by class, so that no part of a
 training image is in the test set. Before anything is written, the command prints the number of
-tiles, their size and the free space. The output appears complete or not at all. With --update,
-a run of many tiles appears in up to eight parts. If it is killed, the next one goes on.
+tiles, their size and the free space. The output, or the night that --update adds to it, appears
+complete or not at all: if the command is killed, run it again.
 """
 EXAMPLES = """\
 examples:

@@ -19,7 +19,6 @@ from data_prep.spark.passes import ImageScan
 from data_prep.splits.assign import (
     SplitSource,
     assign_splits,
-    connected_groups,
     same_as,
     split_conflicts,
 )
@@ -31,7 +30,6 @@ from distkeras_grid.dataset.manifest import (
     TILED,
     DuplicatePair,
     ImageRecord,
-    UnassignedImage,
 )
 from distkeras_grid.feeding.schema import Field
 
@@ -70,51 +68,33 @@ class UpdateActions:
         """Digests of the pixels."""
         return {path: record.pixel_sha256 for path, record in self.all_records.items()}
 
-    def fail(self, reasons: Mapping[str, str]) -> set[str]:
-        """Leave out images that were about to be tiled, or new copies; return changed records.
+    def fail(self, reasons: Mapping[str, str]) -> None:
+        """Leave out images that were about to be tiled, or new copies.
 
         The result is the same whether images fail together or one after another.
         """
-        names = set(reasons)
         for path, reason in reasons.items():
             self.to_tile.pop(path, None)
-            names.add(self.leave_out(path, reason))
+            self.leave_out(path, reason)
         tiled = {record.content for record in self.to_tile.values()}
         for path in sorted(self.dropped.keys() & self.problems.keys()):
             if self.dropped[path].content not in tiled:
                 former = self.dropped.pop(path)
                 self.records.pop(former_name(former), None)
                 self.keep_tiles(former, self.problems[path])
-                names |= {path, former_name(former)}
-        return names
 
-    def outdated(self, tiled: Iterable[ImageRecord], waiting: Collection[str]) -> set[str]:
-        """Return whose present tiles must go now that some images have been tiled.
-
-        They go with the turn of their path, or that of their picture, so that no version has a
-        picture twice. `waiting`: images whose turn is still to come.
-        """
-        contents = {record.content for record in tiled}
-        return {
-            path
-            for path, record in self.dropped.items()
-            if path not in waiting or record.content in contents
-        }
-
-    def leave_out(self, path: str, reason: str) -> str:
+    def leave_out(self, path: str, reason: str) -> None:
         """List an image that cannot be tiled; the next update tries it again.
 
-        A file of this name is there, but the picture that it had may come back: return the name
-        under which that is remembered.
+        A file of this name is there, but the picture that it had may come back.
         """
         self.problems[path] = reason
         self.records[path] = ImageRecord(path, LEFT_OUT, reason=reason)
         former = self.base_records.get(path)
         if former is None or former.status == TILED or not former.content:
-            return path
+            return
         if former.split or former.group:
             self.records[former_name(former)] = _remembered(former)
-        return former_name(former)
 
     def keep_tiles(self, former: ImageRecord, reason: str) -> None:
         """Keep the tiles of an image that cannot be tiled again."""
@@ -272,8 +252,7 @@ def _keep(
 def _remember(actions: UpdateActions) -> None:
     """Remember pictures whose paths have other pictures now, or whose tiles get another path.
 
-    No record of this update would say their splits; one that is killed, or loses an image while it
-    is cut, ends with these records.
+    No record of this update would say their splits.
     """
     contents = {record.content for record in actions.records.values() if record.split}
     for path, former in actions.base_records.items():
@@ -335,14 +314,13 @@ def assign_update_splits(
     fractions: Mapping[str, float],
     seed: int,
     pairs: Sequence[DuplicatePair] = (),
-    unassigned: Iterable[UnassignedImage] = (),
 ) -> None:
     """Give the images to tile their splits. An image keeps its split, by path and by content.
 
     Groups count under their present names, those of removed images under their last ones. An image
     with another picture stays in its split unless it would join images of different splits. A new
-    image gets the split that a table has chosen for it, else the one that a killed update has
-    decided for it. Each image to tile that would join images of different splits is left out.
+    image gets the split that a table has chosen for it. Each image to tile that would join images
+    of different splits is left out.
 
     `table`: chosen splits, by path.
     """
@@ -367,40 +345,10 @@ def assign_update_splits(
         for path, split in before.items()
         if table.get(path, split) != split
     }
-    assigned_before = {**chosen, **before}
-    decided = _matching_labels(_decided(actions, unassigned), sources, links, assigned_before)
-    splits = assign_splits(sources, fractions, seed, assigned_before | decided, links)
+    splits = assign_splits(sources, fractions, seed, {**chosen, **before}, links)
     actions.to_tile = {
         path: replace(record, split=splits[path]) for path, record in actions.to_tile.items()
     }
-
-
-def _decided(actions: UpdateActions, unassigned: Iterable[UnassignedImage]) -> dict[str, str]:
-    """Return the splits that a killed update decided, by path, where they are still good.
-
-    They are not if the label or the group was corrected, on which they were based.
-    """
-    splits = {(each.content, each.label, each.group): each.split for each in unassigned}
-    keys = {path: (str(r.content), str(r.label), r.group) for path, r in actions.to_tile.items()}
-    return {path: splits[key] for path, key in keys.items() if key in splits}
-
-
-def _matching_labels(
-    decided: Mapping[str, str],
-    sources: Sequence[SplitSource],
-    links: Iterable[tuple[str, str]],
-    assigned: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the decided splits without those that would tear what belongs together now."""
-    fitting: dict[str, str] = {}
-    if not decided:
-        return fitting
-    for group in connected_groups(sources, links):
-        paths = [source.path for source in group]
-        if assigned.keys().isdisjoint(paths):
-            first = min((path for path in paths if path in decided), default=None)
-            fitting |= {first: decided[first]} if first is not None else {}
-    return fitting
 
 
 def current_splits(actions: UpdateActions) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Merging small shards into a few large ones: fewer files to open, and the same rows.
 
 Each update adds a shard, and an update of few images adds one of small files. Compaction copies
-small shards into one, in files of 128 to 256 MB, and commits it as an update commits its shards: if
-the run is killed, the data set stays as it was. Rows are not shuffled, so each image's
+small shards into large ones, in files of 128 to 256 MB, and commits them as an update commits its
+shards: if the run is killed, the data set stays as it was. Rows are not shuffled, so each image's
 tiles stay side by side, which their compression needs. Labels, splits and paths that were corrected
 since are written into the files at the same time.
 """
@@ -44,7 +44,6 @@ class ShardFiles:
     name: str
     files: dict[str, int]  # Number of Parquet files, by the split in whose folder they are
     size: int  # Size of all files, bytes
-    stale: bool = False  # Whether its files have former labels, splits or paths
 
     @property
     def count(self) -> int:
@@ -52,32 +51,31 @@ class ShardFiles:
         return sum(self.files.values())
 
 
-def choose_shards(shards: Sequence[ShardFiles], *, stale: bool = False) -> list[list[ShardFiles]]:
+def choose_shards(shards: Sequence[ShardFiles]) -> list[list[ShardFiles]]:
     """Return which shards to merge, bundle by bundle."""
     bundles: list[list[ShardFiles]] = []
     room = 0
     for each in sorted(shards, key=lambda each: each.number):
-        if each.size >= SMALL_FILE_BYTES * max(1, each.count) and not (stale and each.stale):
+        if each.size >= SMALL_FILE_BYTES * max(1, each.count):
             continue
         if not bundles or each.size > room:
             bundles.append([])
             room = SHARD_BYTES
         bundles[-1].append(each)
         room -= each.size
-    return [bundle for bundle in bundles if _is_worth(bundle, stale=stale)]
+    return [bundle for bundle in bundles if _is_worth(bundle)]
 
 
-def _is_worth(bundle: Sequence[ShardFiles], *, stale: bool) -> bool:
+def _is_worth(bundle: Sequence[ShardFiles]) -> bool:
     splits = {split for each in bundle for split in each.files}
     # The number that is surely reached, so that nothing is copied again and again.
     most = sum(each.size for each in bundle) / SMALL_FILE_BYTES + len(splits)
-    return sum(each.count for each in bundle) > most or (stale and any(e.stale for e in bundle))
+    return sum(each.count for each in bundle) > most
 
 
 def compact_tiles(
     data: str,
     *,
-    stale: bool = False,
     spark: SparkSession | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
@@ -85,19 +83,28 @@ def compact_tiles(
     session = spark or build_session("distkeras_grid compact")
     storage, root = Storage(session), data.rstrip("/")
     head = require_head(storage, root)
+    bundles = choose_shards(_shard_files(storage, root, head))
+    _check_space(storage, root, [each for bundle in bundles for each in bundle])
+    now, entries, shards = head.manifest.corrections(whole=True), dict(head.entries), head.shards
     with Transaction(storage, root, head) as transaction:
-        for bundle in choose_shards(_shard_files(storage, root, head), stale=stale):
-            _check_space(storage, root, bundle)
+        for bundle in bundles:
             number, folder = transaction.new_shard()
-            former = [f"{root}/{each.name}" for each in bundle]
+            former = [f"{root}/{shards.pop(each.number)}" for each in bundle]
             images = _entries(head, {each.number for each in bundle})
-            now = head.manifest.corrections(whole=True)
             with task_progress(session, "copying", say):
                 copy_tiles(session, former, images, head.image, folder, now)
-            content = _with_shard(head, bundle, number, transaction.name(number))
-            head = transaction.commit(next_manifest(content, head.manifest, datetime.now(UTC)))
+            entries |= {each.source: _in_shard(each, number) for each in images}
+            shards[number] = transaction.name(number)
             files = pluralize(sum(each.count for each in bundle), "file")
             say(f"  shard {number} has the rows of {pluralize(len(bundle), 'shard')} with {files}")
+        if bundles:
+            content = {
+                **head.content,
+                **tables_of(head.image, entries.values()),
+                "shards": list(shards.values()),
+                "last_shard": transaction.last_shard,
+            }
+            head = transaction.commit(next_manifest(content, head.manifest, datetime.now(UTC)))
     write_cards(storage, root, head, say)
     vacuum(storage, root, say)
     return head.content
@@ -105,11 +112,6 @@ def compact_tiles(
 
 def _shard_files(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
     """Look at the shards on disk."""
-    stale = {
-        entry.shard
-        for entry in known.entries.values()
-        if entry.status == TILED and entry.is_corrected
-    }
     shards = []
     for number, name in known.shards.items():
         folder = f"{root}/{name}"
@@ -118,7 +120,7 @@ def _shard_files(storage: Storage, root: str, known: DataSet) -> list[ShardFiles
             if split.startswith("split="):
                 names = storage.list_names(f"{folder}/{split}")
                 files[split] = sum(each.endswith(".parquet") for each in names)
-        shards.append(ShardFiles(number, name, files, storage.size(folder), number in stale))
+        shards.append(ShardFiles(number, name, files, storage.size(folder)))
     return shards
 
 
@@ -135,19 +137,6 @@ def _entries(known: DataSet, numbers: set[int]) -> list[ImageRecord]:
     return [e for e in known.entries.values() if e.status == TILED and e.shard in numbers]
 
 
-def _with_shard(
-    known: DataSet, bundle: Sequence[ShardFiles], number: int, name: str
-) -> dict[str, Any]:
-    """Return the manifest in which a new shard takes the place of a bundle."""
-    numbers = {each.number for each in bundle}
-    stored = {"stored_source": None, "stored_label": None, "stored_split": None}
-    entries = dict(known.entries)
-    for entry in _entries(known, numbers):
-        now: dict[str, Any] = {"shard": number, **stored}
-        entries[entry.source] = replace(entry, **now)
-    return {
-        **known.content,
-        **tables_of(known.image, entries.values()),
-        "shards": [*(each for at, each in known.shards.items() if at not in numbers), name],
-        "last_shard": number,
-    }
+def _in_shard(entry: ImageRecord, number: int) -> ImageRecord:
+    """Return the entry of an image whose rows were copied, with their corrections, to a shard."""
+    return replace(entry, shard=number, stored_source=None, stored_label=None, stored_split=None)

@@ -3,8 +3,7 @@
 A manifest, ``_versions/N.json``, is a version. It has a row for each image (label, split, group,
 digests, the shard of its tiles, whether it is set aside), the folds, the pairs that show the same
 place, the settings, and the list of shards. Its number, ``last_update``, never comes back. Versions
-share the shards that they list, so a change of a table copies no tile. A long update commits
-several times, and its last version follows the one before it began.
+share the shards that they list, so a change of a table copies no tile.
 
 **Tables and rows.** A row in a file has the path, the label and the split that its image had when
 it was tiled. If a table says something else by now, the entry of the image keeps what the rows have

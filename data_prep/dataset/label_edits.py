@@ -140,15 +140,11 @@ def revised_content(
         for path, entry in entries.items()
     ]
     labels = {str(entry.label) for entry in entries.values() if entry.status == TILED}
-    content = {
+    return {
         **known.content,
         **tables_of(with_classes(known.image, labels), numbered),
         "settings": {**known.content["settings"], **settings},
     }
-    if settings:
-        # What a killed update decided for images that wait was meant for the former division.
-        content.pop("waiting", None)
-    return content
 
 
 def with_classes(image: Field, labels: Collection[str]) -> Field:

@@ -108,8 +108,7 @@ class TilingSettings:
         Replace the data set of tiles in the output folder, once the new one is complete.
     update : bool, default False
         Add what has changed to the data set in the output folder; see
-        `data_prep.dataset.update.update_tiles`. An update of many tiles appears in up to eight
-        parts.
+        `data_prep.dataset.update.update_tiles`.
     prune : bool, default False
         With `update`: also drop the tiles of images that were removed.
     new_classes : bool, default False

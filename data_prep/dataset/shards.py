@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -13,8 +13,8 @@ import msgspec
 
 from data_prep.dataset.commit import Transaction, vacuum
 from data_prep.dataset.dataset_card import write_cards
-from data_prep.dataset.history import append_history, apply_retention, parse_keep, version_hash
-from data_prep.dataset.manifest import DataSet, build_manifest
+from data_prep.dataset.history import append_history, parse_keep, version_hash
+from data_prep.dataset.manifest import build_manifest
 from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize, stored_bytes
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.split_coverage import unfilled_cells
@@ -30,13 +30,7 @@ from data_prep.spark.scan import CHANGED, Reader
 from data_prep.spark.scan import settings as spark_settings
 from data_prep.splits.duplicate_pairs import to_json
 from data_prep.splits.fingerprint_store import save_fingerprints
-from distkeras_grid.dataset.manifest import (
-    REMOVED,
-    TILED,
-    ImageRecord,
-    LabelOverride,
-    Version,
-)
+from distkeras_grid.dataset.manifest import TILED, ImageRecord, LabelOverride
 from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
@@ -49,12 +43,10 @@ if TYPE_CHECKING:
 
 # Most bytes that Spark copies because of one changed image.
 SHARD_BYTES = 16 << 30
-# A killed update loses about this part of its work, and commits at most so often.
-COMMITS = 8
 
 
 class Shards:
-    """Writes the decisions of an update, shard by shard, and keeps its progress."""
+    """Writes the decisions of an update into shards, and commits them as one version."""
 
     def __init__(
         self,
@@ -76,61 +68,42 @@ class Shards:
         # The number of the next version. All tiles that replace a data set are new to readers of
         # the former one.
         self._number = plan.head.manifest.last_update + 1 if plan.head else 0
-        self._content = plan.base.content if plan.base else {}  # Of the manifest that is there
-        self._entries = self._first_entries()
-        self._done: dict[str, ImageRecord] = {}  # What was cut, by path
-        self._waiting: set[str] = set()  # Paths of what is to be cut
-        self._size = 0.0  # Bytes that are not committed
-        self._begun = False  # Whether something is committed
-
-    def _first_entries(self) -> dict[str, ImageRecord]:
-        actions = self._plan.actions
-        # If the update is killed before their turn, the next one must know their splits.
-        removed = {
-            path: record
-            for path in actions.to_tile
-            if (record := actions.base_records.get(path)) and record.status == REMOVED
-        }
-        # Until then, an image to be replaced keeps its former tiles.
-        entries = removed | actions.dropped | actions.records
-        # A training that continues with new tiles has not seen an image with its new label.
-        new = {path: replace(entries[path], update=self._number) for path in actions.relabelled}
-        return entries | new
+        self._lost: dict[str, str] = {}  # Why images could no longer be cut, by path
 
     def publish(self) -> dict[str, Any]:
-        """Write shard by shard, and return the last manifest.
-
-        An update commits some shards at a time. Without `update`, a data set appears as a whole,
-        whether it is new or replaces another.
-        """
+        """Write all shards, commit them at once, and return the manifest."""
         plan = self._plan
         with self._transaction:
             # Another run may have been faster while this one looked at the images.
             self._transaction.check()
-            self._write_all()
-        plan.planned = [self._done.get(each.source, each) for each in plan.planned]
+            tiled = self._cut_all()
+            self._lose()
+            entries = self._without_dropped(self._kept() | tiled)
+            self._check_cells(entries.values())
+            content = self._commit(entries)
+        plan.planned = [tiled.get(each.source, each) for each in plan.planned]
         # If they are lost they are computed again: an update killed before this reads once more.
         save_fingerprints(self._storage, self._root, plan.new_fingerprints)
         vacuum(self._storage, self._root, self._say)
-        return self._content
+        return content
 
-    def _write_all(self) -> None:
+    def _kept(self) -> dict[str, ImageRecord]:
+        """Return the records of all images that were not cut."""
+        actions = self._plan.actions
+        # A training that continues with new tiles has not seen an image with its new label.
+        new = {
+            path: replace(actions.records[path], update=self._number) for path in actions.relabelled
+        }
+        return actions.records | new
+
+    def _cut_all(self) -> dict[str, ImageRecord]:
+        """Tile the planned images, shard by shard; return their entries by path."""
         plan = self._plan
         sizes = {each.source: stored_bytes(plan.scans[each.source]) for each in plan.planned}
-        self._waiting, most = set(sizes), sum(sizes.values()) / COMMITS
-        shards = divide_shards(plan.planned, sizes) or [[]]
-        for shard in shards:
-            self._waiting -= {each.source for each in shard}
-            tiled = self._cut(shard) if shard else {}
-            self._drop(plan.actions.outdated(tiled.values(), self._waiting))
-            self._entries |= tiled
-            self._size += sum(sizes[each.source] for each in shard)
-            if shard is shards[-1]:
-                self._check_cells()
-            # There is no change if conditions have dropped all tiles so far.
-            is_part = self._settings.update and self._transaction.pending and self._size >= most
-            if shard is shards[-1] or is_part:
-                self._commit()
+        tiled: dict[str, ImageRecord] = {}
+        for shard in divide_shards(plan.planned, sizes):
+            tiled |= self._cut(shard)
+        return tiled
 
     def _cut(self, shard: Sequence[ImageRecord]) -> dict[str, ImageRecord]:
         """Tile images into a new shard; return their entries."""
@@ -141,7 +114,7 @@ class Shards:
             *(self._spark, tiling, self._reader, plan.image, self._settings, folder, self._say)
         )
         lost = [each for each in shard if each.sha256 in missing]
-        self._lose({each.source: missing[str(each.sha256)] for each in lost})
+        self._lost |= {each.source: missing[str(each.sha256)] for each in lost}
         done = [
             replace(
                 each,
@@ -151,7 +124,6 @@ class Shards:
             for each in shard
             if each.sha256 not in missing
         ]
-        self._done |= {each.source: each for each in done}
         tiles = sum(each.tiles for each in done)
         if not tiles:
             self._transaction.discard(number)
@@ -178,50 +150,36 @@ class Shards:
             if not each.tiles:
                 self._say(f"  warning: {each.source} keeps no tile: {keep} drops all")
 
-    def _check_cells(self) -> None:
-        """Report classes of which a split keeps no tile; refuse them in a new data set.
-
-        What an update of many shards has already committed stays.
-        """
-        settings, records = self._settings, self._entries.values()
+    def _check_cells(self, records: Collection[ImageRecord]) -> None:
+        """Report classes of which a split keeps no tile; refuse them in a new data set."""
+        settings = self._settings
         cells = unfilled_cells(self._plan.planned, records)
-        new = self._plan.base is None and not self._begun and any(each.tiles for each in records)
+        new = self._plan.base is None and any(each.tiles for each in records)
         # A lost image is one line of the report, and does not end the run.
         if cells and new and settings.keep and not settings.allow_empty:
             raise EmptySplitError.of(cells, f"keep {settings.keep!r}", "ask for less (--keep)")
         for label, split, _ in cells:
             self._say(f"  class {label} has no tile in {split}")
 
-    def _lose(self, lost: Mapping[str, str]) -> None:
+    def _lose(self) -> None:
         """List images that could no longer be cut, and why; see `UpdateActions.fail`."""
-        if not lost:
-            return
-        plan = self._plan
+        plan, lost = self._plan, self._lost
         # These are about the pictures that are lost, and not about those whose tiles are kept.
         plan.pairs = [each for each in plan.pairs if lost.keys().isdisjoint((each.one, each.other))]
-        reasons = {path: why or f"{plan.files[path].uri} {CHANGED}." for path, why in lost.items()}
-        for path in plan.actions.fail(reasons):
-            self._entries.pop(path, None)
-            if path in plan.actions.records:
-                self._entries[path] = plan.actions.records[path]
-        for path in sorted(reasons):
+        plan.actions.fail(
+            {path: why or f"{plan.files[path].uri} {CHANGED}." for path, why in lost.items()}
+        )
+        for path in sorted(lost):
             self._say(f"  left out: {path}: {plan.actions.problems[path]}")
 
-    def _drop(self, paths: set[str]) -> None:
-        """Copy the shards of these images without their tiles, as new shards."""
-        dropped = self._plan.actions.dropped
-        if {dropped[path].shard for path in paths} & self._transaction.pending:
-            # What is not committed is not copied again.
-            self._commit()
-        going = [dropped.pop(path) for path in sorted(paths)]
-        for record in going:
-            if self._entries.get(record.source) == record:
-                del self._entries[record.source]
+    def _without_dropped(self, entries: dict[str, ImageRecord]) -> dict[str, ImageRecord]:
+        """Copy shards without the tiles that go, as new shards; return the entries."""
+        dropped = list(self._plan.actions.dropped.values())
         # Images that keep no tile are in no shard.
-        for number in sorted({record.shard for record in going if record.shard is not None}):
+        for number in sorted({each.shard for each in dropped if each.shard is not None}):
             stay = [
                 record
-                for record in self._entries.values()
+                for record in entries.values()
                 if (record.status, record.shard) == (TILED, number)
             ]
             if not stay:
@@ -229,44 +187,32 @@ class Shards:
             former = self._transaction.folder(number)
             new, folder = self._transaction.new_shard()
             copy_tiles(self._spark, [former], stay, self._plan.image, folder)
-            moved = {record.source: replace(record, shard=new) for record in stay}
-            self._entries |= moved
-            dropped |= {path: moved[path] for path in dropped.keys() & moved.keys()}
+            entries |= {record.source: replace(record, shard=new) for record in stay}
+        return entries
 
-    def _commit(self) -> None:
-        """Commit what is written, if it differs from the head."""
-        head = self._transaction.head
-        manifest = self._manifest()
-        if self._plan.base is None and not manifest["tiles"]:
+    def _commit(self, entries: Mapping[str, ImageRecord]) -> dict[str, Any]:
+        """Commit what is written, if it differs from the head; return the manifest."""
+        head, base = self._transaction.head, self._plan.base
+        manifest = self._manifest(entries.values())
+        if base is None and not manifest["tiles"]:
             raise EmptyDataError(
                 f"No tile of {pluralize(len(self._plan.planned), 'image')} meets keep "
                 f"{self._settings.keep!r}. Nothing was written. Ask for less."
             )
-        if head is None or self._transaction.pending or _differ(manifest, self._content):
-            history = [] if head is None else self._history(head, manifest["shards"])
+        if base is None or self._transaction.pending or _differ(manifest, base.content):
+            keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
+            history = append_history(head.manifest, manifest["shards"], keep, now) if head else ()
             manifest["history"] = [msgspec.to_builtins(each) for each in history]
-            head = self._transaction.commit(manifest)
-            self._content = head.content
-            self._size, self._begun = 0.0, True
-            # A reader between two commits of one update knows what comes with the second.
-            self._number += 1
+            base = self._transaction.commit(manifest)
         # A run that was killed after its commit may have left it undescribed.
-        write_cards(self._storage, self._root, head, self._say)
+        write_cards(self._storage, self._root, base, self._say)
+        return base.content
 
-    def _history(self, head: DataSet, shards: Sequence[str]) -> Sequence[Version]:
-        """Return the former versions that are kept."""
-        keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
-        if self._begun:
-            # What this update committed before it was complete does not count as a version.
-            return apply_retention(head.manifest.history, shards, keep, now)
-        return append_history(head.manifest, shards, keep, now)
-
-    def _manifest(self) -> dict[str, Any]:
-        listed = list(self._entries.values())
+    def _manifest(self, listed: Collection[ImageRecord]) -> dict[str, Any]:
         shards = sorted({entry.shard for entry in listed if entry.shard is not None})
         built = build_manifest(self._settings, self._plan.image, listed, tiling_versions())
         built["folds"] = {name: folds.to_json() for name, folds in self._plan.folds.items()}
-        manifest = {
+        return {
             **built,
             "hash": version_hash(built),
             "shards": [self._transaction.name(number) for number in shards],
@@ -274,20 +220,12 @@ class Shards:
             "last_update": self._number,
             "near_duplicates": to_json(self._plan.pairs),
         }
-        if waiting := [each for each in self._plan.planned if each.source in self._waiting]:
-            manifest["waiting"] = [_unassigned(each) for each in waiting]
-        return manifest
 
 
 def _differ(manifest: Mapping[str, Any], former: Mapping[str, Any]) -> bool:
     """Tell whether images or the retention of versions have changed."""
     now, before = (each.get("settings", {}).get("keep_versions") for each in (manifest, former))
     return bool(manifest["sources"] != former.get("sources") or now != before)
-
-
-def _unassigned(planned: ImageRecord) -> dict[str, Any]:
-    fields = {"content": planned.content, "label": planned.label, "split": planned.split}
-    return fields | ({"group": planned.group} if planned.group is not None else {})
 
 
 def copy_tiles(

@@ -67,8 +67,7 @@ class UpdatePlan:
     base: DataSet | None  # The data set to add to; None if a new one begins
     head: DataSet | None  # The present version, which a new data set replaces
     actions: UpdateActions
-    # Records of the images to tile. Those that replace tiles come first, so they share a shard.
-    planned: list[ImageRecord]
+    planned: list[ImageRecord]  # Records of the images to tile
     scans: Mapping[str, ImageScan]
     files: Mapping[str, FileInfo]
     image: Field  # The image column
@@ -134,13 +133,13 @@ def plan_update(
     assign_update_splits(
         *(actions, table, settings.fractions, settings.seed),
         pairs=pairs if settings.near_duplicates == "join" else (),
-        unassigned=base.manifest.waiting if base else (),
     )
     tiled = [each for each in actions.all_records.values() if each.status == TILED]
     check_leaks((str(each.split), str(each.content), each.group) for each in tiled)
     former_folds = base.manifest.folds if base else {}
+    planned = sorted(actions.to_tile.values(), key=lambda each: each.source)
     plan = UpdatePlan(
-        *(base, head, actions, _in_order(actions), scans, listing.files),
+        *(base, head, actions, planned, scans, listing.files),
         image=with_classes(image, {str(each.label) for each in tiled}),
         # Images that were left out now have their former pictures, or none.
         pairs=remap_pairs(pairs, contents, names_of(actions)),
@@ -192,16 +191,6 @@ def _duplicate_pairs(
     splits = {path: str(each.split) for path, each in actions.records.items() if each.split}
     lines = [*describe(search.pairs, splits), *describe_cut_short(search.cut_short)]
     return list(dict.fromkeys([*known, *search.pairs])), lines
-
-
-def _in_order(actions: UpdateActions) -> list[ImageRecord]:
-    """Return the images to tile; those whose pictures had tiles, or whose paths had, come first."""
-    dropped = {each.content for each in actions.dropped.values()}
-
-    def is_new(record: ImageRecord) -> bool:
-        return record.source not in actions.dropped and record.content not in dropped
-
-    return sorted(actions.to_tile.values(), key=lambda each: (is_new(each), each.source))
 
 
 def _check_coverage(plan: UpdatePlan, settings: TilingSettings, *, chosen: bool) -> Sequence[str]:

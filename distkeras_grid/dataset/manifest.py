@@ -51,8 +51,7 @@ class ImageRecord:
     height: int | None = None
     channels: int | None = None
     shard: Number | None = None  # Number of the shard with its tiles
-    # Number of the version that brought its tiles, from 0. A long update makes several.
-    update: int | None = None
+    update: int | None = None  # Number of the version that brought its tiles, from 0
     notes: str | None = None  # What was done to the values while the file was read
     bits: int | None = None  # Significant bits of its values
     pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
@@ -108,21 +107,6 @@ _FIELDS = tuple(each.name for each in fields(ImageRecord))
 
 
 @dataclass(frozen=True, slots=True)
-class UnassignedImage:
-    """An image that an update has still to tile, and the split that it has decided for it.
-
-    A long update commits several times. If it is killed, the next one must not decide anew: what
-    is left would fill up the shares in another way. Such an image is no source of the data set yet,
-    so it has no entry.
-    """
-
-    content: str  # Digest that identifies the picture; see `ImageRecord.content`
-    label: str
-    split: Split
-    group: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DuplicatePair:
     """Two pictures that show the same place, and the reason to think so."""
 
@@ -168,7 +152,6 @@ class Manifest(msgspec.Struct, frozen=True):
     near_duplicates: tuple[DuplicatePair, ...] = ()  # Images that show the same place
     # By the name that begins the names of the folds
     folds: dict[str, Folds] = msgspec.field(default_factory=dict)
-    waiting: tuple[UnassignedImage, ...] = ()
     last_update: Last = -1  # Number of the version
     last_shard: Last = -1  # The highest number of a shard in it or in a version before it
     # What decides its rows; empty in data sets of images

@@ -128,10 +128,7 @@ def planning(spark: Any, root: Path, images: int) -> None:
             f"{cost}"
         )
     manifest = Path(settings.output, "_versions", f"{content['last_update']}.json").stat().st_size
-    print(
-        f"  a manifest of {format_bytes(manifest)}, written {content['last_update'] + 1} times; "
-        f"{len(content['shards']):,} shards"
-    )
+    print(f"  a manifest of {format_bytes(manifest)}; {len(content['shards']):,} shards")
 
 
 def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:

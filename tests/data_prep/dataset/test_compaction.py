@@ -23,10 +23,10 @@ from tests.data_prep.first_night import draw
 MB = 1 << 20
 
 
-def held(number, files, mean, **more):
+def held(number, files, mean):
     split = {"split=train": files - files // 4, "split=test": files // 4}
     files_of = {name: n for name, n in split.items() if n}
-    return ShardFiles(number, f"shard={number}", files_of, files * mean * MB, **more)
+    return ShardFiles(number, f"shard={number}", files_of, files * mean * MB)
 
 
 def numbers(bundles):
@@ -58,12 +58,6 @@ def test_what_was_compacted_is_not_compacted_again(files, mean):
         full = size // compaction.SMALL_FILE_BYTES
         after = ShardFiles(9, "shard=9", {"split=train": full + 1, "split=test": 1}, size)
         assert choose_shards([after]) == []
-
-
-def test_files_with_former_labels_are_copied_where_that_is_wanted():
-    nights = [held(0, 80, 190, stale=True), held(1, 80, 190)]
-    assert numbers(choose_shards(nights)) == []
-    assert numbers(choose_shards(nights, stale=True)) == [[0]]
 
 
 def rows_of(spark, data):

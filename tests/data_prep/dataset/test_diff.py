@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -27,7 +26,6 @@ from distkeras_grid.dataset.manifest import (
     TILED,
     DuplicatePair,
     ImageRecord,
-    UnassignedImage,
 )
 from distkeras_grid.errors import SplitLeakError
 from distkeras_grid.feeding.schema import Field
@@ -94,11 +92,11 @@ class FolderUpdate:
         )
         return self.actions
 
-    def splits(self, fractions=None, pairs=(), unassigned=()):
+    def splits(self, fractions=None, pairs=()):
         table = {path: each.split for path, each in self.annotations.items() if each.split}
         pairs = [DuplicatePair(one, other, "w") for one, other in pairs]
         shares = fractions or {"train": 1.0}
-        assign_update_splits(self.actions, table, shares, 0, pairs, unassigned)
+        assign_update_splits(self.actions, table, shares, 0, pairs)
         return {path: record.split for path, record in self.actions.to_tile.items()}
 
 
@@ -329,71 +327,6 @@ def test_new_images_fill_what_is_missing_from_the_shares():
     }
 
 
-def waits(path, split, **more):
-    """What a killed update has decided for an image that waited for its turn."""
-    values = {"label": path.split("/")[0], **more}
-    return UnassignedImage(f"pixels of sha of {path}", values["label"], split, values.get("group"))
-
-
-SAME_GROUP = {"a/0": "g", "a/1": "g"}
-SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}
-
-
-def sized(weights):
-    return [replace(scan(path), tiles=tiles) for path, tiles in weights.items()]
-
-
-@pytest.mark.parametrize("done", list(itertools.combinations(range(6), 3)))
-def test_what_a_killed_update_has_decided_stays(done):
-    weights = {f"a/{i}": tiles for i, tiles in enumerate([50, 50, 40, 40, 20, 20])}
-    update = FolderUpdate([], weights)
-    update.decide(*sized(weights))
-    whole = update.splits(SHARES)
-    there = [tiled(p, split=whole[p], tiles=weights[p]) for p in (f"a/{i}" for i in done)]
-    names = {entry.source for entry in there}
-    waiting = [waits(path, split) for path, split in whole.items() if path not in names]
-    again = FolderUpdate(there, weights)
-    again.decide(*(each for each in sized(weights) if each.uri not in names))
-    rest = {path: split for path, split in whole.items() if path not in names}
-    assert again.splits(SHARES, unassigned=waiting) == rest
-
-
-def test_what_a_killed_update_has_decided_goes_with_the_picture():
-    update = FolderUpdate([], ["a/renamed", "a/1"])
-    update.decide(scan("a/renamed", "sha of a/0"), scan("a/1", "another picture"))
-    waiting = [waits("a/0", "test"), waits("a/1", "test"), waits("a/gone", "test")]
-    assert update.splits(SHARES, unassigned=waiting) == {"a/renamed": "test", "a/1": "train"}
-
-
-@pytest.mark.parametrize(
-    ("decided", "groups", "chosen"),
-    [
-        # A group that was corrected since then joins it to an image whose tiles are there.
-        (waits("a/1", "test"), SAME_GROUP, {}),
-        (waits("a/1", "test", group="h"), {}, {}),
-        (waits("a/1", "test", label="b"), {}, {}),
-        # So does a member of its group, by a correction of its own.
-        (waits("a/1", "test", group="g"), SAME_GROUP, {}),
-        (waits("a/1", "test"), {}, {"a/0": "train", "a/1": "train"}),
-    ],
-)
-def test_what_a_killed_update_has_decided_gives_way_to_corrections(decided, groups, chosen):
-    update = FolderUpdate([tiled("a/0")], ["a/0", "a/1"], groups=groups, chosen=chosen)
-    update.decide(scan("a/1"))
-    assert update.splits(unassigned=[decided]) == {"a/1": "train"}
-    assert update.actions.problems == {}
-
-
-def test_what_a_killed_update_has_decided_tears_no_unit_that_came_since_then():
-    """A new image shows the places of two that wait: neither is left out."""
-    update = FolderUpdate([], ["a/0", "a/1", "a/2"])
-    update.decide(*map(scan, ["a/0", "a/1", "a/2"]))
-    waiting = [waits("a/0", "validation"), waits("a/1", "test")]
-    splits = update.splits(SHARES, [("a/0", "a/2"), ("a/1", "a/2")], waiting)
-    assert splits == dict.fromkeys(["a/0", "a/1", "a/2"], "validation")
-    assert update.actions.problems == {}
-
-
 def test_a_group_that_is_corrected_is_applied():
     update = FolderUpdate(
         [tiled("a/0", group="g"), tiled("a/1")], ["a/0", "a/1"], groups={"a/1": "g"}
@@ -450,7 +383,10 @@ def test_a_new_image_that_joins_two_splits_is_left_out_and_named():
     assert update.actions.records["a/copy"].group is None
 
 
-@pytest.mark.parametrize(("groups", "pairs"), [(SAME_GROUP, []), ({}, [("a/0", "a/1")])])
+GROUPED = {"a/0": "g", "a/1": "g"}
+
+
+@pytest.mark.parametrize(("groups", "pairs"), [(GROUPED, []), ({}, [("a/0", "a/1")])])
 def test_a_split_of_a_table_that_tears_a_unit_leaves_out_its_image_alone(groups, pairs):
     """It ended every update: nothing was tiled any more."""
     chosen = {"a/0": "train", "a/1": "test", "a/2": "test"}

@@ -72,14 +72,6 @@ def test_labels_of_a_table_are_given_and_stand():
     assert (updates["a/1.png"], updates["a/0.png"]) == (7, 0)
 
 
-def test_what_a_killed_night_has_decided_ends_with_the_division_it_was_meant_for():
-    waiting = [{"content": "0" * 64, "label": "a", "split": "test"}]
-    known = DataSet.from_json({**KNOWN.content, "waiting": waiting})
-    assert [each.split for each in known.manifest.waiting] == ["test"]
-    assert revised_content(known, known.entries)["waiting"] == waiting
-    assert "waiting" not in revised_content(known, known.entries, split="0.5:0.5", seed=1)
-
-
 def test_a_new_class_gets_the_next_number_if_that_is_said():
     table = {"a/1.png": Annotation("aa")}
     with pytest.raises(LabelError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from distkeras_grid.dataset.manifest import LEFT_OUT, REMOVED, TILED, UnassignedImage
+from distkeras_grid.dataset.manifest import LEFT_OUT, TILED
 from tests.data_prep.dataset.test_diff import FolderUpdate, scan
 
 PATHS = ["a/0", "a/1", "a/2", "b/0"]
@@ -15,9 +15,8 @@ NIGHTS = st.fixed_dictionaries(
     {
         "contents": st.fixed_dictionaries(dict.fromkeys(PATHS, CONTENTS)),
         "prune": st.booleans(),
-        # Images that are lost while they are cut, and the number of shards before a kill.
+        # Images that are lost while they are cut.
         "lost": st.sets(st.sampled_from(PATHS), max_size=3),
-        "killed": st.sampled_from([None, None, 0, 1, 2]),
     }
 )
 SHARES = {"train": 0.5, "test": 0.5}
@@ -29,7 +28,7 @@ def picture(content):
 
 def night(*contents, **more):
     files = dict(zip(PATHS, [*contents, None, None, None], strict=False))
-    values = {"prune": False, "lost": set(), "killed": None}
+    values = {"prune": False, "lost": set()}
     return {"contents": files, **values, **more}
 
 
@@ -38,9 +37,8 @@ class Archive:
 
     def __init__(self):
         self.records, self.contents, self.stamps, self.splits = {}, {}, {}, {}
-        self.unassigned = []
 
-    def update(self, contents, prune, lost, killed):
+    def update(self, contents, prune, lost):
         there = {path: each for path, each in contents.items() if each}
         for path, each in there.items():
             self.stamps[path] = self.stamps.get(path, 0) + (self.contents.get(path) != each)
@@ -59,43 +57,16 @@ class Archive:
                 for path in update.diff.to_scan
             )
         )
-        update.splits(SHARES, unassigned=self.unassigned)
-        self.cut(actions, lost, killed)
-        if killed is None:
-            self.check(there, actions, {picture(there[path]) for path in lost & there.keys()})
+        update.splits(SHARES)
+        actions.fail(dict.fromkeys(lost & actions.to_tile.keys(), "gone"))
+        self.records = actions.records | actions.to_tile
+        self.check(there, actions, {picture(there[path]) for path in lost & there.keys()})
         return actions
-
-    def cut(self, actions, lost, killed):
-        """Cut one image after another as `Shards` does; each time, a version is published."""
-        base, waiting = actions.base_records, dict(actions.to_tile)
-        removed = {p: base[p] for p in waiting if p in base and base[p].status == REMOVED}
-        self.records = removed | actions.dropped | actions.records
-        for number, path in enumerate([*waiting, None]):
-            self.unassigned = [
-                UnassignedImage(each.content, each.label, each.split, each.group)
-                for each in waiting.values()
-            ]
-            if number == killed:
-                return
-            record = waiting.pop(path, None)
-            tiled = {path: record} if record and path not in lost else {}
-            if record and not tiled:
-                for name in actions.fail({path: "gone"}):
-                    self.records.pop(name, None)
-                    self.records |= {
-                        each: actions.records[each] for each in {name} & actions.records.keys()
-                    }
-            for name in actions.outdated(tiled.values(), waiting):
-                former = actions.dropped.pop(name)
-                if self.records.get(name) == former:
-                    del self.records[name]
-            self.records |= tiled
-            pictures = [each.content for each in self.records.values() if each.status == TILED]
-            assert len(pictures) == len(set(pictures))
 
     def check(self, there, actions, lost):
         tiled = [each for each in self.records.values() if each.status == TILED]
         pictures = [each.content for each in tiled]
+        assert len(pictures) == len(set(pictures))
         for each in tiled:
             assert self.splits.setdefault(each.content, each.split) == each.split
         for path, content in there.items():
@@ -114,13 +85,12 @@ class Archive:
 @example([night("P", "Q"), night("R", "P.tif", lost={"a/0", "a/1"})])
 @example([night("P", "Q"), night("Q", "P", lost={"a/0"})])
 @example([night("P", "Q"), night("Q.tif", "P.tif", lost={"a/1"})])
-@example([night("P", "Q"), night("Q.tif", "R", "P.tif", killed=1), night("broken", "R", "P.tif")])
 def test_a_picture_is_tiled_once_and_never_changes_its_split(nights):
-    """Whatever was pruned, broken, copied, renamed, exchanged, lost or killed in between."""
+    """Whatever was pruned, broken, copied, renamed, exchanged or lost in between."""
     archive = Archive()
     for each in nights:
         archive.update(**each)
     for _ in range(2):
-        again = archive.update(**{**nights[-1], "lost": set(), "killed": None})
+        again = archive.update(**{**nights[-1], "lost": set()})
     changes = again.to_tile, again.dropped, again.moved, again.relabelled
     assert not any(changes)
