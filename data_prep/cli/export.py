@@ -6,7 +6,6 @@ import argparse
 
 from data_prep.export.job import (
     FORMATS,
-    ROWS_PER_FILE,
     ExportSettings,
     export_kind,
     export_tiles,
@@ -50,14 +49,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--image", default="image", metavar="COLUMN", help="image column (image)")
     add_selection_flags(parser, "only this split, or several with commas between (all rows)")
     add("--where", metavar="CONDITION", help="only rows that meet this condition in SQL")
-    add(
-        "--rows-per-file",
-        type=int,
-        default=ROWS_PER_FILE,
-        metavar="N",
-        help=f"rows of one file, about ({ROWS_PER_FILE})",
-    )
-    add("--seed", type=int, default=0, help="of the order of the rows (0)")
     add("--overwrite", action="store_true", help="replace the export of these splits in --output")
     add_master_flag(parser)
     return parser
@@ -82,8 +73,6 @@ def export_settings(flags: argparse.Namespace) -> ExportSettings:
         flags.format,
         flags.output,
         image=flags.image,
-        rows_per_file=flags.rows_per_file,
-        seed=flags.seed,
         overwrite=flags.overwrite,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from data_prep.dataset.history import utc
-from data_prep.dataset.schema import COLUMNS, FIRST_COLUMNS, max_stored_value
+from data_prep.dataset.schema import COLUMNS, max_stored_value
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import ZoneRules
@@ -129,16 +129,11 @@ class DataSet:
 
     def _check_columns(self, settings: TilingSettings) -> None:
         """Refuse tiles with other columns: programs take those of one file for those of all."""
-        former = self.content.get("columns", FIRST_COLUMNS)
-        if former > len(COLUMNS):
+        columns = self.content.get("columns")
+        if columns != len(COLUMNS):
             raise ConfigurationError(
-                f"{settings.output} was made by a later release, whose tiles have "
-                f"{former - len(COLUMNS)} more columns. Update it by that release."
-            )
-        if missing := [name for name, *_ in COLUMNS[former:]]:
-            raise ConfigurationError(
-                f"The tiles in {settings.output} were made by an earlier release, which had no "
-                f"column {', '.join(missing)}. Update them by that release, or cut all tiles anew "
+                f"The tiles in {settings.output} have {columns} columns, and those of this release "
+                f"{len(COLUMNS)}. Update them by the release that made them, or cut all tiles anew "
                 "(--overwrite, or another output)."
             )
 

@@ -54,8 +54,6 @@ COLUMNS = (
     ("saturated", "double", "part of the values that are white"),
 )
 NULLABLE = ("pixel_size",)
-# Columns of data sets whose manifest does not say how many they have.
-FIRST_COLUMNS = 26
 # What else calls these types otherwise.
 ARROW_TYPES, SPARK_TYPES = {"int": "int32"}, {"int": "integer"}
 

@@ -107,9 +107,9 @@ class Shards:
 
     def _cut(self, shard: Sequence[ImageRecord]) -> dict[str, ImageRecord]:
         """Tile images into a new shard; return their entries."""
-        plan, angles = self._plan, len(list(self._settings.spec.angles))
+        plan = self._plan
         number, folder = self._transaction.new_shard()
-        tiling = tiling_plan(shard, plan.scans, plan.image, angles)
+        tiling = tiling_plan(shard, plan.scans, plan.image, self._settings.spec)
         missing, dropped = cut_tiles(
             *(self._spark, tiling, self._reader, plan.image, self._settings, folder, self._say)
         )

@@ -20,7 +20,13 @@ from data_prep.dataset.overrides import apply_overrides
 from data_prep.dataset.plan import TilingPlan
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.shards import Shards
-from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
+from data_prep.dataset.update_plan import (
+    Fingerprints,
+    Listing,
+    UpdatePlan,
+    plan_update,
+    tiling_plan,
+)
 from data_prep.geometry.regions import ZoneRules
 from data_prep.images.file_access import SPARK
 from data_prep.images.multifile_images import refuse_folders
@@ -170,7 +176,12 @@ def update_tiles(
     >>> update_tiles(settings, say=print).new                                    # doctest: +SKIP
     12
     """
-    return update_dataset(_session(spark), settings, say)
+    session = _session(spark)
+    run = UpdateRun(session, settings, say)
+    plan = run.announced_plan()
+    manifest = Shards(session, Storage(session), settings, run.reader, say, plan).publish()
+    say(f"{manifest['tiles']:,} tiles are in {settings.output}")
+    return run.report(plan, result_of(plan, manifest))
 
 
 def plan_tiles(
@@ -188,7 +199,8 @@ def plan_tiles(
     UpdateResult
         The predicted result; its manifest is the present one.
     """
-    return update_dataset(_session(spark), settings, say, dry_run=True)
+    plan = UpdateRun(_session(spark), settings, say).announced_plan()
+    return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
 
 
 def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[TilingPlan, Field]:
@@ -196,22 +208,7 @@ def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[
     plan = UpdateRun(spark, settings, say).plan(None, None)
     for line in (*plan.messages, *_not_tiled(plan)):
         say(line)
-    return plan.tiling_plan(len(list(settings.spec.angles))), plan.image
-
-
-def update_dataset(
-    spark: SparkSession, settings: TilingSettings, say: Say, *, dry_run: bool = False
-) -> UpdateResult:
-    """Bring a data set up to date, or create it; see `update_tiles`."""
-    run = UpdateRun(spark, settings, say)
-    run.check_paths()
-    plan = run.plan(*run.read_base())
-    run.announce(plan)
-    if dry_run:
-        return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
-    manifest = Shards(spark, Storage(spark), settings, run.reader, say, plan).publish()
-    say(f"{manifest['tiles']:,} tiles are in {settings.output}")
-    return run.report(plan, result_of(plan, manifest))
+    return tiling_plan(plan.planned, plan.scans, plan.image, settings.spec), plan.image
 
 
 def result_of(plan: UpdatePlan, manifest: dict[str, Any]) -> UpdateResult:
@@ -256,15 +253,18 @@ class UpdateRun:
         reader = Reader.of(spark, self._storage.resolve(settings.input))
         self.reader = replace(reader, tolerant=not self._fails)
 
-    def check_paths(self) -> None:
-        """Refuse an input that is not there, and an output that must not be written."""
+    def announced_plan(self) -> UpdatePlan:
+        """Return what will be done, and say it; refuse what cannot be done."""
         if not self._storage.exists(self._settings.input):
             raise PathNotFoundError(
                 f"There is no input folder {self._settings.input}. Check the path."
             )
         check_output(self._storage, self._settings)
+        plan = self.plan(*self._read_base())
+        self._announce(plan)
+        return plan
 
-    def read_base(self) -> tuple[DataSet | None, DataSet | None]:
+    def _read_base(self) -> tuple[DataSet | None, DataSet | None]:
         """Return the data set to add to, None if a new one begins; and the present version."""
         head = read_head(self._storage, self._root)
         if head is None or self._settings.overwrite:
@@ -351,12 +351,12 @@ class UpdateRun:
             refuse_errors(scans)
         return scans
 
-    def announce(self, plan: UpdatePlan) -> None:
+    def _announce(self, plan: UpdatePlan) -> None:
         """Say what will be written; refuse it if it does not fit."""
         for line in plan.messages:
             self._say(line)
         if plan.planned:
-            tiling = plan.tiling_plan(len(list(self._settings.spec.angles)))
+            tiling = tiling_plan(plan.planned, plan.scans, plan.image, self._settings.spec)
             free = self._storage.free_space(self._root)
             for line in tiling.describe(free):
                 self._say(line)

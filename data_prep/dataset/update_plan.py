@@ -24,6 +24,7 @@ from data_prep.dataset.plan import TilingPlan
 from data_prep.dataset.schema import image_field
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.split_coverage import missing_cells
+from data_prep.geometry.grid import TileSpec
 from data_prep.spark.driver import common_format, summarize_errors
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.assign import check_leaks
@@ -92,17 +93,13 @@ class UpdatePlan:
             if record.status == LEFT_OUT and record.sha256
         }
 
-    def tiling_plan(self, angles: int) -> TilingPlan:
-        """Return what is written if all planned images are tiled; sources are sorted by path."""
-        return tiling_plan(self.planned, self.scans, self.image, angles)
-
 
 def tiling_plan(
-    planned: Iterable[ImageRecord], scans: Mapping[str, ImageScan], image: Field, angles: int
+    planned: Iterable[ImageRecord], scans: Mapping[str, ImageScan], image: Field, spec: TileSpec
 ) -> TilingPlan:
     """Return what is written if these images are tiled; sources are sorted by path."""
     sources = tuple(sorted(planned, key=lambda each: each.source))
-    return TilingPlan(sources, scans, image.classes, angles, image.nbytes)
+    return TilingPlan(sources, scans, image.classes, len(list(spec.angles)), image.nbytes)
 
 
 def plan_update(

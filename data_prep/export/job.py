@@ -65,10 +65,6 @@ class ExportSettings:
         A folder, new or empty.
     image : str, default "image"
         The image column.
-    rows_per_file : int, default 1000
-        Approximate number of rows in a file of ``huggingface``.
-    seed : int, default 0
-        Seed of the order of the rows of ``huggingface``.
     overwrite : bool, default False
         Replace the export of the same kind that is there.
     """
@@ -76,18 +72,12 @@ class ExportSettings:
     format: str
     output: str
     image: str = "image"
-    rows_per_file: int = ROWS_PER_FILE
-    seed: int = 0
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ConfigurationError(
                 f"format must be one of {', '.join(FORMATS)}. Received: {self.format!r}."
-            )
-        if self.rows_per_file < 1:
-            raise ConfigurationError(
-                f"rows_per_file must be at least 1. Received: {self.rows_per_file}."
             )
 
 
@@ -152,9 +142,7 @@ def export_tiles(
             errors = executor_errors(spark, settings.output, "exporting to")
             with errors, task_progress(spark, f"exporting {split}", say):
                 if settings.format == HUGGING_FACE:
-                    _write_parquet(
-                        _rows_of(rows, split), field, f"{folder}/{split}", settings, count
-                    )
+                    _write_parquet(_rows_of(rows, split), field, f"{folder}/{split}", count)
                 else:
                     _write_folders(_rows_of(rows, split), field, folder, split, storage, count)
         if settings.format == FOLDERS:
@@ -166,7 +154,6 @@ def export_tiles(
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "format": settings.format,
             "rows": counts,
-            "seed": settings.seed,
             "classes": list(field.classes),
             "versions": package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES)),
         }
@@ -209,15 +196,13 @@ def _rows_of(rows: DataFrame, split: str) -> DataFrame:
     return rows.where(F.col(SPLIT_COLUMN) == split) if SPLIT_COLUMN in rows.columns else rows
 
 
-def _write_parquet(
-    rows: DataFrame, field: Field, output: str, settings: ExportSettings, count: int
-) -> None:
+def _write_parquet(rows: DataFrame, field: Field, output: str, count: int) -> None:
     """Write rows in a random order, because such files are read from the front."""
     from pyspark.sql import functions as F
     from pyspark.sql import types
 
-    order = F.xxhash64(F.lit(settings.seed), *(quoted(name) for name in rows.columns))
-    files = -(-count // settings.rows_per_file)
+    order = F.xxhash64(*(quoted(name) for name in rows.columns))
+    files = -(-count // ROWS_PER_FILE)
     rows = rows.repartition(files, order).sortWithinPartitions(order)
     image = schema_of(replace(field, encoding=extension_of(field)), ())
     others = [each for each in rows.schema.fields if each.name != field.name]

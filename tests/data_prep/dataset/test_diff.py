@@ -623,20 +623,6 @@ def test_a_picture_whose_former_file_is_left_out_has_tiles_under_its_new_name_al
     assert actions.records["a/0"].status == LEFT_OUT
 
 
-@pytest.mark.parametrize("failures", [["a/0", "a/1"], ["a/1", "a/0"], ["a/1"], ["a/0"]])
-def test_the_order_in_which_images_are_lost_does_not_matter(failures):
-    """The former tiles stay if no file of their picture can be cut, and only then."""
-    update = FolderUpdate([tiled("a/0", "P")], ["a/0", "a/1"], stamps={"a/0": 2})
-    actions = update.decide(scan("a/0", "Q"), scan("a/1", "P.tif", pixels="pixels of P"))
-    update.splits()
-    for path in failures:
-        actions.fail({path: "gone"})
-    kept = [path for path, each in actions.records.items() if each.status == TILED]
-    assert kept == ["a/0"] * (len(failures) == 2)
-    assert set(actions.dropped) == {"a/0"} - set(kept)
-    assert set(actions.to_tile) == {"a/0", "a/1"} - set(failures)
-
-
 def test_what_a_scan_measures_is_recorded_if_a_record_has_a_field_of_this_name():
     measured = replace(scan("a/0"), pixel_size=0.25, low=1.0, high=9.0, stain="s", notes="page 2")
     record = FolderUpdate([], ["a/0"]).decide(measured).to_tile["a/0"]

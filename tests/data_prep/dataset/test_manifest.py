@@ -82,18 +82,11 @@ def test_settings_that_are_missing_are_others():
 
 def test_an_update_brings_no_column_that_the_tiles_lack(monkeypatch):
     """Which columns a reader saw depended on the file that it opened first."""
-    known, former = DataSet.from_json(content()), content()
-    del former["columns"]
+    known, count = DataSet.from_json(content()), len(COLUMNS)
     added = ("sharpness", "double", "for the test")
     monkeypatch.setattr(manifest, "COLUMNS", (*COLUMNS, added))
-    for each in (known, DataSet.from_json(former)):
-        with pytest.raises(ConfigurationError, match=r"no column sharpness\..*--overwrite"):
-            each.check_settings(SETTINGS)
-    later = DataSet.from_json(content())
-    later.check_settings(SETTINGS)
-    monkeypatch.undo()
-    with pytest.raises(ConfigurationError, match=r"later release.* 1 more column"):
-        later.check_settings(SETTINGS)
+    with pytest.raises(ConfigurationError, match=rf"{count} columns.* {count + 1}\..*--overwrite"):
+        known.check_settings(SETTINGS)
 
 
 BAR = {"a/0.png": (Zone(EXCLUDE, (((0, 60), (80, 60), (80, 64), (0, 64)),)),)}

@@ -83,7 +83,7 @@ def test_datasets_of_hugging_face_have_splits_images_and_classes(data, tmp_path,
         np.testing.assert_array_equal(np.asarray(row["image"]), PIXELS[int(row["tile_id"], 16)])
 
 
-def test_what_cannot_be_exported_is_refused_and_nothing_is_left(spark, data, tmp_path, capsys):
+def test_what_cannot_be_exported_is_refused_and_nothing_is_left(spark, data, tmp_path):
     rows, out = spark.read.parquet(data), tmp_path / "out"
     settings = ExportSettings("png", str(out))
     with pytest.raises(EmptyDataError):
@@ -97,7 +97,3 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_left(spark, data, tmp
     with pytest.raises(OutputExistsError):
         export_tiles(rows, settings)
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "thesis.txt"]
-    assert (
-        main(["--data", data, "--format", "png", "--output", str(out), "--rows-per-file", "0"]) == 2
-    )
-    assert "rows_per_file" in capsys.readouterr().err
