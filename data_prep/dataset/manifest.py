@@ -13,7 +13,6 @@ from data_prep.dataset.history import utc
 from data_prep.dataset.schema import COLUMNS, max_stored_value
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
-from data_prep.geometry.regions import ZoneRules
 from data_prep.splits.labels import FOLDER, parse_rule
 from distkeras_grid.dataset.manifest import (
     TILED,
@@ -139,10 +138,6 @@ class DataSet:
 
     def _check_zones(self, former: dict[str, Any], settings: TilingSettings) -> None:
         """Refuse an update without the zones that the tiles keep off."""
-        strip = ZoneRules(bottom_strip=settings.bottom_strip).digest("")
-        tiled = [entry for entry in self.entries.values() if entry.status == TILED]
-        if all(entry.zones in (None, strip) for entry in tiled):
-            return
         for name, end in _ENDS_OF_ZONES.items():
             if former.get(name) and not getattr(settings, name):
                 raise ConfigurationError(

@@ -54,47 +54,19 @@ def test_every_flag_arrives(called):
     )
     assert main(flags.split()) == 0
     (settings,) = called
-    assert settings.spec.to_json() == {
-        "tile": 64,
-        "overlap": 0.25,
-        "angles": [0, 45],
-        "mode": "inscribed",
-        "interpolation": "linear",
-        "edge": "drop",
-        "include_original": True,
+    spec = TileSpec(
+        64, 0.25, [0, 45], mode="inscribed", interpolation="linear", include_original=True
+    )
+    values = {
+        **{"labels": "l.csv", "group": "(?P<group>a)", "split": "0.7:0.3", "seed": 4},
+        **{"near_duplicates": "report", "allow_empty": True, "encoding": "jpeg", "quality": 80},
+        **{"channels": "1", "on_error": "skip", "page": 2, "channel": "DAPI", "z": "max"},
+        **{"bits": 12, "pixel_size": "0.5um", "source_pixel_size": "200nm", "zones": "z.csv"},
+        **{"bottom_strip": 60, "max_pixels": 1000, "keep": "bg_fraction<0.9", "glob": "*.png"},
+        **{"keep_versions": "30d", "overwrite": True, "report_images": 40},
     }
-    assert settings.to_json() == {
-        "input": "i",
-        "output": "o",
-        "labels": "l.csv",
-        "group": "(?P<group>a)",
-        "split": "0.7:0.3",
-        "seed": 4,
-        "near_duplicates": "report",
-        "allow_empty": True,
-        "encoding": "jpeg",
-        "quality": 80,
-        "channels": "1",
-        "on_error": "skip",
-        "page": 2,
-        "channel": "DAPI",
-        "z": "max",
-        "bits": 12,
-        "pixel_size": "0.5um",
-        "source_pixel_size": "200nm",
-        "zones": "z.csv",
-        "bottom_strip": 60,
-        "max_pixels": 1000,
-        "normalise": None,
-        "keep": "bg_fraction<0.9",
-        "keep_versions": "30d",
-        "report_images": 40,
-        "glob": "*.png",
-        "overwrite": True,
-        "new_classes": False,
-        "update": False,
-        "prune": False,
-    }
+    assert settings.spec.to_json() == spec.to_json()
+    assert settings.to_json() == TilingSettings("i", "o", spec, **values).to_json()
 
 
 def test_left_out_images_are_code_7(called, monkeypatch):

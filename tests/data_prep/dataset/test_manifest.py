@@ -12,7 +12,6 @@ from data_prep.dataset.manifest import DataSet, build_manifest
 from data_prep.dataset.schema import COLUMNS
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
-from data_prep.geometry.regions import EXCLUDE, Zone, ZoneRules
 from distkeras_grid.dataset.manifest import TILED, DuplicatePair, ImageRecord
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
@@ -89,47 +88,23 @@ def test_an_update_brings_no_column_that_the_tiles_lack(monkeypatch):
         known.check_settings(SETTINGS)
 
 
-BAR = {"a/0.png": (Zone(EXCLUDE, (((0, 60), (80, 60), (80, 64), (0, 64)),)),)}
-
-
-def zoned(rules, **settings):
-    """A data set whose image has these zones."""
-    told = content()
-    told["sources"][0]["zones"] = rules.digest("a/0.png")
-    told["settings"] |= settings
-    return DataSet.from_json(told)
-
-
 @pytest.mark.parametrize(
-    ("rules", "former", "forgotten"),
+    ("former", "forgotten"),
     [
-        (ZoneRules(BAR), {"zones": "zones.csv"}, {}),
-        (ZoneRules({}, 4), {"bottom_strip": 4}, {}),
-        (ZoneRules({}, 4), {"bottom_strip": 4}, {"zones": "zones.csv"}),
-        (ZoneRules(BAR, 4), {"zones": "zones.csv", "bottom_strip": 4}, {"bottom_strip": 4}),
+        ({"zones": "zones.csv"}, {}),
+        ({"bottom_strip": 4}, {"zones": "zones.csv"}),
+        ({"zones": "zones.csv", "bottom_strip": 4}, {"bottom_strip": 4}),
     ],
 )
-def test_zones_that_are_forgotten_are_refused(rules, former, forgotten):
+def test_zones_can_change_and_are_not_forgotten(former, forgotten):
     """All images were tiled again, with the bars on their tiles, and nothing said so."""
-    known = zoned(rules, **former)
+    told = content()
+    told["settings"] |= former
+    known = DataSet.from_json(told)
     with pytest.raises(ConfigurationError):
         known.check_settings(replace(SETTINGS, **forgotten))
     known.check_settings(replace(SETTINGS, **former))
-
-
-def test_zones_can_change_and_end():
-    known = zoned(ZoneRules(BAR), zones="zones.csv")
-    known.check_settings(replace(SETTINGS, zones="other.csv"))
-    known.check_settings(replace(SETTINGS, zones="other.csv", bottom_strip=4))
-    zoned(ZoneRules({}, 4), bottom_strip=4).check_settings(replace(SETTINGS, bottom_strip=6))
-    # A table without lines was followed: nothing is left to forget.
-    zoned(ZoneRules(), zones="empty.csv").check_settings(SETTINGS)
-    strip = zoned(ZoneRules({}, 4), zones="empty.csv", bottom_strip=4)
-    strip.check_settings(replace(SETTINGS, bottom_strip=4))
-    # Earlier releases had no zones.
-    told = content()
-    del told["settings"]["zones"], told["settings"]["bottom_strip"]
-    DataSet.from_json(told).check_settings(replace(SETTINGS, bottom_strip=4))
+    known.check_settings(replace(SETTINGS, zones="other.csv", bottom_strip=6))
 
 
 def grouped(labels, **entry):

@@ -174,16 +174,6 @@ def test_a_night_of_many_shards_appears_complete_or_not_at_all(monkeypatch, upda
     assert set(disk.held) == {f"/tiles/{name}" for name in names}
 
 
-def test_a_night_whose_first_shards_keep_no_tile_goes_on(monkeypatch):
-    """It ended with the first of them, and said that no image keeps one."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 400)
-    night = first_night()
-    none = {each.source for each in divide_shards(night)[0]}
-    chosen = {"keep": "mean>0", "allow_empty": True, "update": True}
-    manifest = publish(monkeypatch, Disk(), night, keeps_none=none, **chosen)
-    assert manifest["tiles"] == 11_864 * (IMAGES - len(none))
-
-
 @pytest.mark.full
 def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch):
     """Its numbers began at 0 again, and `retrain` found nothing new for as many nights."""

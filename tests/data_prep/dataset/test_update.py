@@ -395,26 +395,6 @@ def test_each_night_leaves_a_report(once):
     assert page.count("<img ") == 16
 
 
-@pytest.mark.full
-def test_a_data_set_that_was_written_at_once_is_taken_over(spark, settings, folder, cut):
-    tile_images(replace(settings, update=False), spark=spark)
-    before, splits = rows_of(spark, settings.output), splits_of(spark, settings.output)
-    cut.clear()
-    draw(folder / "a" / "new.png", 20)
-    update_tiles(settings, spark=spark)
-    assert cut == ["a/new.png"]
-    assert shards_of(settings) == [0, 1]
-    now = rows_of(spark, settings.output)
-    assert before <= now
-    assert {
-        path: split for path, split in splits_of(spark, settings.output).items() if path in splits
-    } == splits
-    # ... and can be replaced as a whole.
-    manifest = tile_images(replace(settings, update=False, overwrite=True), spark=spark)
-    assert manifest["tiles"] == now.total()
-    assert (shards_of(settings), left_over(settings)) == ([2], set())
-
-
 @pytest.mark.usefixtures("first")
 def test_of_two_nights_at_once_the_later_one_changes_nothing(spark, settings, folder, monkeypatch):
     draw(folder / "a" / "new.png", 20)
