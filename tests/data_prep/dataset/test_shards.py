@@ -258,24 +258,6 @@ def test_conditions_that_leave_a_class_without_tiles_in_a_split_are_refused(monk
 CARDS = [".huggingface.yaml", "_croissant.json", "_README.md"]
 
 
-@pytest.mark.parametrize("card", CARDS)
-def test_a_night_without_changes_describes_what_a_killed_one_did_not(monkeypatch, card):
-    """Other programs were told of shards that had been deleted, until something changed."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 10)
-    disk = Disk()
-    manifest = publish(monkeypatch, disk, first_night())
-    fresh = {name: disk.held[f"/tiles/{name}"] for name in CARDS}
-    names = [each["source"] for each in manifest["sources"]]
-    stale = fresh[card].replace("shard=0-", "shard=1-").replace(manifest["hash"], "0" * 64)
-    assert stale != fresh[card]
-    for former in (None, stale, *(["{"] if card == CARDS[0] else [])):
-        disk.held.pop(f"/tiles/{card}")
-        disk.held |= {} if former is None else {f"/tiles/{card}": former}
-        again = publish(monkeypatch, disk, next_night(disk, names))
-        assert again["last_update"] == manifest["last_update"]
-        assert {name: disk.held[f"/tiles/{name}"] for name in CARDS} == fresh
-
-
 def test_shards_are_bounded_in_size():
     night = first_night()
     sizes = [
