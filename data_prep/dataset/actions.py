@@ -252,7 +252,7 @@ def _keep(
 def _remember(actions: UpdateActions) -> None:
     """Remember pictures whose paths have other pictures now, or whose tiles get another path.
 
-    No record of this update would say their splits.
+    No record of this update would say their splits, also if it loses an image while it is cut.
     """
     contents = {record.content for record in actions.records.values() if record.split}
     for path, former in actions.base_records.items():

@@ -78,7 +78,7 @@ class Shards:
             self._transaction.check()
             tiled = self._cut_all()
             self._lose()
-            entries = self._without_dropped(self._kept() | tiled)
+            entries = self._without_dropped(self._other_records() | tiled)
             self._check_cells(entries.values())
             content = self._commit(entries)
         plan.planned = [tiled.get(each.source, each) for each in plan.planned]
@@ -87,7 +87,7 @@ class Shards:
         vacuum(self._storage, self._root, self._say)
         return content
 
-    def _kept(self) -> dict[str, ImageRecord]:
+    def _other_records(self) -> dict[str, ImageRecord]:
         """Return the records of all images that were not cut."""
         actions = self._plan.actions
         # A training that continues with new tiles has not seen an image with its new label.
