@@ -14,15 +14,12 @@ from distkeras_grid.errors import (
     ConfigurationError,
     PathNotFoundError,
     SchemaError,
-    StorageError,
 )
 
 FOLDER = "_versions"
 # Until layout 2, the manifest of the present version.
 FORMER_MANIFEST = "_dataset.json"
 LEAST_DIGITS = 12
-# A version that is replaced meanwhile could be deleted between listing and reading.
-TRIES = 3
 _MANIFEST = re.compile(r"(0|[1-9]\d{0,17})\.json")
 # A folder that a run writes, and that is read once a manifest lists it.
 _RUN_SHARD = re.compile(r"shard=\d{1,18}-.+")
@@ -71,20 +68,11 @@ def present_manifest(
 ) -> tuple[int, bytes] | None:
     """Return number and manifest of the present version; None where there is no version.
 
-    `read`: returns the content of a file, and raises a `PathNotFoundError` if it is missing.
+    `read`: returns the content of a file.
     """
-    for _ in range(TRIES):
-        number = present_number(root, list_names, exists)
-        if number is None:
-            return None
-        try:
-            return number, read(f"{root}/{file_of(number)}")
-        except PathNotFoundError:
-            continue
-    raise StorageError(
-        f"The present version of {root} was deleted {TRIES} times while it was looked up. Look who "
-        f"deletes files in {FOLDER}."
-    )
+    number = present_number(root, list_names, exists)
+    # A manifest that is replaced between these lines is kept, unless --keep-versions says 1.
+    return None if number is None else (number, read(f"{root}/{file_of(number)}"))
 
 
 def _names_in(list_names: Callable[[str], list[str]], folder: str) -> list[str]:

@@ -19,7 +19,6 @@ from distkeras_grid.errors import (
     ConfigurationError,
     PathNotFoundError,
     SchemaError,
-    StorageError,
 )
 from tests.interleaving import at_once
 
@@ -68,26 +67,6 @@ def test_the_highest_number_is_the_present_version():
 @pytest.mark.parametrize("names", [[], ["part-0.parquet"], ["_versions/_0.json.0.tmp"]])
 def test_a_folder_without_a_version_has_no_manifest(names):
     assert present(at_once({f"/tiles/{name}": b"" for name in names})) is None
-
-
-def test_a_version_that_is_deleted_while_it_is_looked_up_is_looked_up_again():
-    files = at_once({"/tiles/_versions/3.json": b"x"})
-    read = files.read_bytes
-
-    def late(uri):
-        files.write_text("/tiles/_versions/4.json", "y", overwrite=True)
-        files.delete("/tiles/_versions/3.json")
-        return read(uri)
-
-    files.read_bytes = late
-    assert present(files) == (4, b"y")
-
-    def never(uri):
-        raise PathNotFoundError(uri)
-
-    files.read_bytes = never
-    with pytest.raises(StorageError, match="_versions"):
-        present(files)
 
 
 def test_the_layout_before_is_refused_by_name_with_the_way_out():
