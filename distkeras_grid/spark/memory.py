@@ -8,7 +8,6 @@ a container that uses more.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -39,9 +38,6 @@ ROWS_MB = 112
 # The driver's Python with the same net: 656. The parameter server's process with NumPy: 39.
 DRIVER_PYTHON_MB = 660
 SERVER_MB = 40
-# Vectors of all weights in a worker: before and after a window, the commit, the client's own, the
-# server's reply, which is mapped, and one that is gathered or kept aside.
-VECTORS = 6
 
 
 @dataclass(frozen=True)
@@ -51,11 +47,6 @@ class ModelSize:
     weights: int = 5_000_000  # Parameters of the model, statistics included
     optimizer_slots: int = 2  # Numbers that the optimizer keeps for each weight, 2 for Adam
     block_bytes: int = 32 * MB  # Features between two exchanges of a worker, as they are stored
-    # Vectors that the server keeps beside the center, for the rule and the compression
-    server_vectors: int = 0
-    worker_vectors: int = 0  # Vectors that a worker keeps for the compression
-    # Workers that share the layers of the model. One of them has the vectors of all weights.
-    stages: int = 1
     servers: int = 1  # Processes over which the server's vectors are cut
 
     @property
@@ -69,11 +60,9 @@ class ModelSize:
 
         For 6 million weights they are 12.4 with plain SGD and 18.9 with Adam: the task's closure
         and the archive in it, variables, gradients, the vectors before and after a window, the
-        commit, the client's own, and a copy that is kept while a window is compiled. In stages, all
-        but the vectors are divided, here evenly.
+        commit, the client's own, and a copy that is kept while a window is compiled.
         """
-        divided = 13 - VECTORS + 3 * self.optimizer_slots
-        return VECTORS + math.ceil(divided / self.stages) + self.worker_vectors
+        return 13 + 3 * self.optimizer_slots
 
     @property
     def block_mb(self) -> float:
@@ -85,16 +74,16 @@ class ModelSize:
         """A worker's Python process [MB]."""
         return WORKER_MB + self.copies * self.vector_mb + self.block_mb
 
-    def driver_mb(self, workers: int, validation_bytes: int = 0) -> float:
+    def driver_mb(self, workers: int) -> float:
         """Return the driver's Python process, and the parameter servers on its host [MB]."""
         # Measured: 8.0 copies with SGD, 13.7 with Adam.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
         # One vector, and one per worker, and snapshots that the driver has not fetched yet.
-        vectors = 2 + IN_MEMORY + workers + self.server_vectors
+        vectors = 2 + IN_MEMORY + workers
         # What the servers map of the workers on their host, which YARN counts in both processes.
         mapped = min(workers * self.vector_mb, self.servers * LENT_LIMIT / MB)
         servers = self.servers * SERVER_MB + vectors * self.vector_mb + mapped
-        return python + servers + 2 * validation_bytes / MB
+        return python + servers
 
 
 def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1) -> int:
@@ -103,17 +92,13 @@ def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1) -> int:
     return round_up(JVM_MB + DAEMONS_MB + slots * (ROWS_MB + size.worker_mb))
 
 
-def driver_overhead_mb(
-    model: ModelSize | None = None, workers: int = 2, validation_bytes: int = 0
-) -> int:
+def driver_overhead_mb(model: ModelSize | None = None, workers: int = 2) -> int:
     """Return what ``spark.driver.memoryOverhead`` must be in cluster mode [MB].
 
     In that mode the driver's container holds its JVM, Python with TensorFlow, and the parameter
     server.
-
-    `validation_bytes`: bytes of the validation data, which the driver evaluates.
     """
-    return round_up(JVM_MB + (model or ModelSize()).driver_mb(workers, validation_bytes))
+    return round_up(JVM_MB + (model or ModelSize()).driver_mb(workers))
 
 
 @dataclass(frozen=True)
@@ -136,24 +121,15 @@ class ExecutorContainer:
 
 
 def check_containers(
-    setting: Setting,
-    master: str,
-    model: ModelSize,
-    *,
-    slots: int,
-    workers: int,
-    tasks: int | None = None,
-    validation_bytes: int = 0,
+    setting: Setting, master: str, model: ModelSize, *, slots: int, workers: int
 ) -> list[CheckResult]:
     """Compare the memory that a run needs with the containers of YARN or Kubernetes.
 
     Other masters do not limit an executor's Python, so there is no finding for them.
-
-    `validation_bytes`: bytes of the validation data.
     """
     if not master.startswith(("yarn", "k8s://")):
         return []
-    running = min(slots, tasks or workers)
+    running = min(slots, workers)
     executor = ExecutorContainer.of(setting, "executor", master)
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
@@ -164,11 +140,9 @@ def check_containers(
     if setting("spark.submit.deployMode") == "cluster":
         driver = ExecutorContainer.of(setting, "driver", master)
         parts = (
-            f"Python and the parameter server {model.driver_mb(workers, validation_bytes):.0f} "
-            f"for {workers} workers"
+            f"Python and the parameter server {model.driver_mb(workers):.0f} for {workers} workers"
         )
-        needed = driver_overhead_mb(model, workers, validation_bytes)
-        findings.append(_compare(driver, needed, parts))
+        findings.append(_compare(driver, driver_overhead_mb(model, workers), parts))
     return findings
 
 

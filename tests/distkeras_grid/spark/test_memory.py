@@ -12,7 +12,6 @@ from distkeras_grid.spark.doctor import CheckLevel
 from distkeras_grid.spark.memory import (
     MB,
     SERVER_MB,
-    VECTORS,
     ExecutorContainer,
     ModelSize,
     check_containers,
@@ -45,25 +44,16 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     assert base == executor_overhead_mb(SMALL, slots=1) < executor_overhead_mb(SMALL, slots=2)
     assert base < executor_overhead_mb(ModelSize(10_000_000, block_bytes=MB))
     assert base < executor_overhead_mb(ModelSize(70_000, block_bytes=100 * MB))
-    assert driver_overhead_mb(SMALL) < driver_overhead_mb(SMALL, validation_bytes=200 * MB)
     large = ModelSize(20_000_000)
     # A vector of the server for each worker, and that of the worker, mapped.
     assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(915, abs=64)
 
 
-@pytest.mark.parametrize(
-    ("changes", "worker", "driver"),
-    [
-        ({"server_vectors": 8}, 0, 8 * 4),  # what a rule keeps
-        ({"worker_vectors": 4}, 4 * 4, 0),  # what compression keeps
-        ({"servers": 5}, 0, 4 * SERVER_MB),
-    ],
-)
-def test_what_is_kept_beside_the_weights_counts_where_it_is(changes, worker, driver):
+def test_each_server_is_a_process():
     plain = ModelSize(MB)
-    more = replace(plain, **changes)
-    assert more.worker_mb - plain.worker_mb == pytest.approx(worker)
-    assert more.driver_mb(4) - plain.driver_mb(4) == pytest.approx(driver)
+    more = replace(plain, servers=5)
+    assert more.worker_mb == plain.worker_mb
+    assert more.driver_mb(4) - plain.driver_mb(4) == pytest.approx(4 * SERVER_MB)
 
 
 def test_a_container_as_spark_asks_for_it():
@@ -132,19 +122,3 @@ def test_only_containers_limit_the_memory_of_python():
     assert python_limit_mb(settings.get, "spark://node:7077") is None
     assert python_limit_mb(settings.get, "yarn") == 819
     assert python_limit_mb({"spark.executor.memoryOverhead": "3g"}.get, "yarn") == 3072
-
-
-def test_stages_divide_all_but_the_vectors_of_the_whole_model():
-    whole = ModelSize(weights=100 * MB, optimizer_slots=2)
-    halves = replace(whole, stages=2)
-    assert halves.copies == VECTORS + -(-(whole.copies - VECTORS) // 2)
-    assert replace(whole, stages=1000).copies == VECTORS + 1
-    assert halves.worker_mb < whole.worker_mb
-
-
-def test_tasks_that_share_a_model_are_counted_as_many_as_an_executor_runs():
-    model = ModelSize(weights=MB, stages=4)
-    for slots, running in ((1, 1), (3, 3), (8, 4)):
-        (found,) = check_containers({}.get, "yarn", model, slots=slots, workers=1, tasks=4)
-        needed = executor_overhead_mb(model, running)
-        assert f"spark.executor.memoryOverhead={needed}m" in found.text
