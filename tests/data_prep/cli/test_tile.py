@@ -5,6 +5,7 @@ import pytest
 from data_prep import TileSpec, TilingSettings, UpdateResult
 from data_prep.cli import tile
 from data_prep.cli.tile import main
+from data_prep.dataset.schema import COLUMNS
 from distkeras_grid.cli.preflight import SubmittedDriver
 from distkeras_grid.errors import ConfigurationError, OutputExistsError, SchemaError
 from distkeras_grid.submission.command import Submission
@@ -125,7 +126,7 @@ def test_an_update_that_disagrees_with_what_is_there(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "tiles" / "_versions").mkdir(parents=True)
     content = {"image": {}, "sources": [], "spec": made.spec.to_json(), "settings": made.to_json()}
-    content |= {"last_shard": -1, "last_update": 0}
+    content |= {"columns": len(COLUMNS), "last_shard": -1, "last_update": 0}
     field = {"version": 1, "shape": [64, 64, 3], "dtype": "uint8", "encoding": "raw", "scale": 1.0}
     content["image"] = {"distkeras_grid": {**field, "offset": 0.0, "classes": ["a"]}}
     (tmp_path / "tiles" / "_versions" / "0.json").write_text(json.dumps(content))
