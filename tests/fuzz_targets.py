@@ -73,7 +73,7 @@ def _connection(state: str, side: Endpoint) -> ByteConnection:
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
     connection.passes_files = True
-    connection.lend(np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32))
+    connection.share_memory(np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32))
     return connection
 
 

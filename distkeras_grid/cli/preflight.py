@@ -138,7 +138,7 @@ def check_trainer(
 
     trainer = getattr(distkeras_grid, name)(_AnyModel(), **arguments)
     # No number means as many as there are slots; then any number is enough.
-    workers = trainer.workers_asked or 1
+    workers = trainer.requested_workers or 1
     rule = trainer.build_rule(workers, "")
     together = trainer.devices > 1 or isinstance(rule, SynchronousRule)
     # On a cluster, trainers without rounds begin, and a worker takes the slot of one that has

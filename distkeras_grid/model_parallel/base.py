@@ -16,12 +16,12 @@ class ModelParallelTrainer(Trainer):
     """A trainer whose workers have parts of one model; the first one is the run's only worker."""
 
     default_window: ClassVar[int] = 16
-    divides_model: ClassVar[bool] = True
+    is_model_parallel: ClassVar[bool] = True
     #: What other workers compute, in an error.
     elsewhere: ClassVar[str]
 
     @property
-    def workers_asked(self) -> int:
+    def requested_workers(self) -> int:
         """One worker trains: the master."""
         return 1
 

@@ -39,7 +39,7 @@ class Snapshots:
         self._asked = 0  # The newest that was asked for
 
     @property
-    def awaits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether a snapshot waits for the weights of its version."""
         return bool(self._awaited)
 
@@ -59,14 +59,14 @@ class Snapshots:
         """Make the snapshots that are due wait for the weights of a version."""
         self._awaited.update(dict.fromkeys(due, version))
 
-    def arrive(self, version: int, center: Vector) -> None:
+    def on_weights(self, version: int, center: Vector) -> None:
         """Make the awaited snapshots of versions up to the center's, which is `version`."""
         due = [number for number, awaited in self._awaited.items() if awaited <= version]
         for number in due:
             del self._awaited[number]
         self.take(due, center)
 
-    def give(self, number: int) -> Vector:
+    def get(self, number: int) -> Vector:
         """Return a snapshot, and drop those before it.
 
         It is kept until a later one is asked for, because the answer may be lost.

@@ -110,14 +110,14 @@ class Channel:
     @property
     def transport(self) -> TransportName:
         """How vectors travel."""
-        return "shared memory" if self.connection.lends else self.stream.transport
+        return "shared memory" if self.connection.uses_shared_memory else self.stream.transport
 
     def close(self) -> None:
         """Close the connection."""
         self._drop_file()
         self.stream.close()
 
-    def close_after_goodbye(self, seconds: float) -> None:
+    def linger_close(self, seconds: float) -> None:
         """Close after the peer has had time to read the last message.
 
         If a socket with unread bytes is closed, the kernel drops what was sent last. So everything

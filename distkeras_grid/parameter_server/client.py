@@ -74,8 +74,8 @@ class WorkerClient:
 
     `vector`: the center after `ready` has returned, shape ``(size,)``, ``float32``. If replies
     contain only changes, it is the last known center, and the caller must not change it.
-    `outgoing`: memory that a payload of `exchange` may lie in, shape ``(size,)``, ``float32``: from
-    there the server reads it without another copy. None if vectors go through a socket.
+    `send_buffer`: memory that a payload of `exchange` may lie in, shape ``(size,)``, ``float32``:
+    from there the server reads it without another copy. None if vectors go through a socket.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class WorkerClient:
         return self
 
     @property
-    def outgoing(self) -> Vector | None:
+    def send_buffer(self) -> Vector | None:
         """Memory that a payload may lie in; see the class."""
         return None if self._own is None else self._own.vector
 
@@ -261,7 +261,7 @@ class WorkerClient:
         with self._turn:
             return self._ask(GetWorkerState(), WorkerStateReply), self._session.state
 
-    def rejoin(self) -> Start:
+    def reconnect(self) -> Start:
         """Take the seat again, as a late worker does, and receive the center into `vector`."""
         with self._turn:
             self._running = False
@@ -286,7 +286,7 @@ class WorkerClient:
             # A worker that has just taken the seat may report a failure without resuming.
             self._running = self._interrupted = False
             try:
-                if not self._session.channel.connection.may_send(WorkerError):
+                if not self._session.channel.connection.can_send(WorkerError):
                     RetryBudget(RECONNECT_SECONDS).connect(self._open)
                 self._ask(failure, Done)
             except ParameterServerError:
@@ -311,7 +311,7 @@ class WorkerClient:
             return
         self._session.channel.close()
         # The connection refers to itself, so it would keep the server's memory for a while.
-        self._session.channel.connection.stop_lending()
+        self._session.channel.connection.close_shared_memory()
 
     def _open(self, seconds: float) -> None:
         """Take the seat on a new connection, and resume if this worker was running."""
@@ -323,7 +323,7 @@ class WorkerClient:
         if self._running:
             left = max(0.001, until - time.monotonic())
             self._session.ask(Resume(), Done, seconds=left)
-            self._decoder.forget()
+            self._decoder.reset()
 
     def _lend(self, seconds: float) -> None:
         """Let vectors lie in shared memory, if this connection and both ends can."""
@@ -337,7 +337,7 @@ class WorkerClient:
             return
         try:
             self._session.ask(ShareMemory(), ShareMemoryReply, seconds=seconds, file=self._own.file)
-            channel.connection.lend(self._own.vector, self._borrowed(channel.take_file()))
+            channel.connection.share_memory(self._own.vector, self._borrowed(channel.take_file()))
         except RefusedError:
             self._lend_nothing()
         except ServerUnreachableError:

@@ -71,7 +71,7 @@ class CommitFilter:
                 return commit
         return None
 
-    def remember(self, measures: Iterable[CommitStatistics | None]) -> None:
+    def update_statistics(self, measures: Iterable[CommitStatistics | None]) -> None:
         """Remember commits that were folded."""
         for measure in measures:
             if measure is not None:

@@ -243,7 +243,7 @@ class DeltaEncoder:
         """Return the number of bytes in which a vector is sent."""
         return sparse_bytes(vector) if self._sparse else self._plain
 
-    def forget(self, seat: int) -> None:
+    def reset(self, seat: int) -> None:
         """Record that a seat may have lost a reply; the next one has the whole center."""
         if seat in self._known:
             self._known[seat].fill(0)
@@ -261,7 +261,7 @@ class DeltaDecoder:
         if self._changes:
             from_changes(reply, self._known)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Record that a reply may be lost; the server sends the whole center again."""
         if self._changes:
             self._known.fill(0)

@@ -108,19 +108,19 @@ class Connection:
         """Seal all that follows the authentication, and expect the same from the other end."""
         self._seals = FrameCipher(self._side, keys)
 
-    def lend(self, own: Vector, theirs: Vector) -> None:
+    def share_memory(self, own: Vector, theirs: Vector) -> None:
         """Let vectors lie in memory from now on, both ways; see `shared_memory`.
 
         `own`: where this end puts its vectors, shape ``(size,)``, ``float32``.
         """
         self._lent = own, theirs
 
-    def stop_lending(self) -> None:
+    def close_shared_memory(self) -> None:
         """Let go of the memory in which vectors lie; none may come or go after that."""
         self._lent = None
 
     @property
-    def lends(self) -> bool:
+    def uses_shared_memory(self) -> bool:
         """Whether vectors lie in memory."""
         return self._lent is not None
 
@@ -175,7 +175,7 @@ class Connection:
         """Let go of the memory of the sections; nothing may be received after that."""
         self.vector = self.received_state = self._lent = None
 
-    def may_send(self, kind: type[Message]) -> bool:
+    def can_send(self, kind: type[Message]) -> bool:
         """Whether a message of this kind is legal now."""
         return kind.sender is self._side and kind in TRANSITIONS[self.state]
 

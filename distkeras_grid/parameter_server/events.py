@@ -27,11 +27,11 @@ class EventLog:
         self.forgotten = 0
         self.stops_at: int | None = None
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Tell no events after those of now until `go_on`."""
         self.stops_at = self.forgotten + len(self.events)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Tell all events again."""
         self.stops_at = None
 

@@ -121,7 +121,7 @@ class Ledger:
             stop=self.stop,
         )
 
-    def go_on(self, session: ConnectionId, state_windows: int | None) -> None:
+    def log_continuation(self, session: ConnectionId, state_windows: int | None) -> None:
         """Report from where a seat goes on, if it has windows in the center.
 
         `state_windows`: windows behind the state that its worker receives; None for a new one.
@@ -148,7 +148,7 @@ class Ledger:
 
     # Commits
 
-    def admit(self, arrival: ReceivedCommit) -> bool:
+    def validate_commit(self, arrival: ReceivedCommit) -> bool:
         """Check a commit before it is folded."""
         seat, commit = self.members.current(arrival.sender), arrival.message
         work = self._work[arrival.sender.seat]
@@ -211,7 +211,7 @@ class Ledger:
             "check the data."
         )
 
-    def is_through(self, number: int) -> bool:
+    def has_finished(self, number: int) -> bool:
         """Whether a worker has no windows left: all its samples have come, or the run stops."""
         due = (self.members.seats[number].rows or 0) * self._epochs_left
         return self.stop or self._trained(number) >= due
@@ -224,7 +224,7 @@ class Ledger:
     def waits_for_driver(self, number: int) -> bool:
         """Whether a worker is at the end of an epoch after which callbacks have not acted yet."""
         rows = self.members.seats[number].rows
-        if not self._schedule.epoch_barrier or not rows or self.is_through(number):
+        if not self._schedule.epoch_barrier or not rows or self.has_finished(number):
             return False
         return self._epochs_before + self._trained(number) // rows > self.epochs_acted
 
@@ -234,9 +234,9 @@ class Ledger:
         return self._schedule.epoch_barrier and self._epochs_ended > self.epochs_acted
 
     @property
-    def all_through(self) -> bool:
+    def all_finished(self) -> bool:
         """Whether no worker has windows left."""
-        return all(map(self.is_through, range(len(self._work))))
+        return all(map(self.has_finished, range(len(self._work))))
 
     def info(self, arrival: ReceivedCommit) -> CommitInfo:
         """Return what the rule may know about an admitted commit.
@@ -439,12 +439,12 @@ class Ledger:
     # State
 
     @property
-    def at_work(self) -> list[int]:
+    def active_seats(self) -> list[int]:
         """Seats whose workers train and have windows left."""
         return [
             number
             for number, seat in enumerate(self.members.seats)
-            if seat.status == "running" and seat.rows and not self.is_through(number)
+            if seat.status == "running" and seat.rows and not self.has_finished(number)
         ]
 
     def to_saved(self) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class _Clock:
     since: float
     heard: float
 
-    def see(self, seat: SeatStatus, now: float) -> None:
+    def update(self, seat: SeatStatus, now: float) -> None:
         if _place(seat) != _place(self.seat):
             self.since = self.heard = now
         elif seat.beats != self.seat.beats:
@@ -289,10 +289,10 @@ class RunMonitor:
         self._begun = self._begun or running or event.version > self._since
         for seat in event.workers:
             clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
-            clock.see(seat, now)
-        at_work = (w for w in event.workers if w.status in AT_WORK)
+            clock.update(seat, now)
+        active_seats = (w for w in event.workers if w.status in AT_WORK)
         out = {*self._hopeless, *event.final_errors}
-        if any(worker.worker not in out for worker in at_work):
+        if any(worker.worker not in out for worker in active_seats):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now

@@ -73,7 +73,7 @@ class ServerCheckpoint:
 
     def asks(self, seat: int) -> bool:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
-        if not self.active or self._ledger.is_through(seat):
+        if not self.active or self._ledger.has_finished(seat):
             return False
         if wanted := seat in self._awaited:
             self._asked.add(seat)
@@ -90,7 +90,7 @@ class ServerCheckpoint:
                 f"version {self._ledger.version} at most. Received: one before commit "
                 f"{message.sequence} with version {message.version}."
             )
-        if event.state is None or not self.states.awaits(session.seat, due):
+        if event.state is None or not self.states.expects(session.seat, due):
             raise RefusedError(
                 f"Worker {session.seat} is not asked for what it keeps. Received: such a state."
             )
@@ -162,4 +162,4 @@ class ServerCheckpoint:
         }
         self._captured = tree, [each.state for each in snapshots.values()]
         # The driver's own state must be that of the same moment.
-        self._ledger.events.hold()
+        self._ledger.events.pause()

@@ -209,7 +209,7 @@ class ServerCore:
     def _resume(self, event: ReceivedMessage[Resume]) -> list[Action]:
         session = event.sender
         self.members.resume(session, event.transport)
-        self._encoder.forget(session.seat)
+        self._encoder.reset(session.seat)
         return [SendReply(session, Done())]
 
     def _beat(self, event: ReceivedMessage[Heartbeat]) -> list[Action]:
@@ -230,7 +230,7 @@ class ServerCore:
                 version, has_state = self._steps.begin(seat)
                 start = replace(start, version=version, has_state=has_state)
             snapshot = self._checkpoint.states.of(seat)
-            self.ledger.go_on(session, None if snapshot is None else snapshot.sequence)
+            self.ledger.log_continuation(session, None if snapshot is None else snapshot.sequence)
             start = replace(
                 start, has_worker_state=snapshot is not None, rates=tuple(self.ledger.rates)
             )
@@ -245,7 +245,7 @@ class ServerCore:
         self._checkpoint.stop_waiting(event.sender.seat)
         if self.members.over and self._stopped is None:
             # The worker that was asked for a snapshot's weights may never send them.
-            self._snapshots.arrive(self.ledger.version, self.center.vector)
+            self._snapshots.on_weights(self.ledger.version, self.center.vector)
         return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round()]
 
     def _fail(self, event: ReceivedMessage[WorkerError]) -> list[Action]:
@@ -322,7 +322,7 @@ class ServerCore:
     def _commit(self, commit: ReceivedCommit) -> list[Action]:
         if self._stopped is not None:
             raise self._stopped
-        if not self.ledger.admit(commit):
+        if not self.ledger.validate_commit(commit):
             return self._repeat(commit, self.ledger.repeat(commit))
         commit.size = commit.size or size_of(commit.vector)
         finite = commit.size is not Magnitude.NOT_FINITE
@@ -413,7 +413,7 @@ class ServerCore:
         except NonFiniteCenterError as error:
             return self._refuse(commits, error)
         if self._commit_filter is not None:
-            self._commit_filter.remember(commit.measure for commit in commits)
+            self._commit_filter.update_statistics(commit.measure for commit in commits)
         if self._steps is not None:
             self._steps.add(commits[0].vector)
         self.ledger.version += 1
@@ -487,7 +487,7 @@ class ServerCore:
         missing = self._snapshots.first_epoch_missing
         events, number = self.ledger.events, self._checkpoint.number
         if message.captured >= number:
-            events.go_on()
+            events.resume()
         waiting = {*self._waiters.round, *self._waiters.barrier}
         update = self.ledger.update(message.offset, missing, waiting)
         if message.offset + len(update.events) == events.stops_at:
@@ -512,7 +512,7 @@ class ServerCore:
                 f"{message.seat}."
             )
         if message.snapshot is not None:
-            center = self._snapshots.give(message.snapshot)
+            center = self._snapshots.get(message.snapshot)
         else:
             center = self.center.of(message.seat).copy()
         return [SendReply(DRIVER, CenterReply(self.ledger.version), center, center.nbytes)]
@@ -527,7 +527,7 @@ class ServerCore:
         waiting = [each for each in barrier.values() if isinstance(each.message, CommitReply)]
         # The others have just sent what they keep, or have not begun.
         silent = {seat for seat, each in barrier.items() if each not in waiting}
-        self._checkpoint.begin([] if at_once else set(self.ledger.at_work) - silent)
+        self._checkpoint.begin([] if at_once else set(self.ledger.active_seats) - silent)
         return [
             SendReply(DRIVER, Done()),
             *(self._ask_at_barrier(each) for each in waiting if not at_once),

@@ -165,7 +165,7 @@ class Service:
             channel.send(Close(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
         except OSError:
             return
-        channel.close_after_goodbye(GOODBYE_SECONDS)
+        channel.linger_close(GOODBYE_SECONDS)
 
     def _authenticate(self, channel: Channel) -> Message | None:
         """Return the hello of a client that has the key, None if it has left."""
@@ -222,7 +222,7 @@ class Service:
                         continue
                     answer = self._answer(channel, session, message)
                 except RefusedError as error:
-                    if not channel.connection.may_send(Rejection):
+                    if not channel.connection.can_send(Rejection):
                         raise
                     channel.send(Rejection(str(error)))
                     continue
@@ -237,7 +237,7 @@ class Service:
                 del self._mailboxes[session]
             # The connection refers to itself, so it lives until the next collection of garbage.
             # Its vector must not: with every lost worker another one would stay.
-            if channel.connection.lends:
+            if channel.connection.uses_shared_memory:
                 self._count_borrowed(-4 * self._settings.spec.size)
             channel.connection.forget_sections()
 
@@ -247,7 +247,7 @@ class Service:
         if file is None:
             raise RefusedError("Memory to share comes as a file. Received: none.")
         try:
-            if channel.connection.lends:
+            if channel.connection.uses_shared_memory:
                 raise RefusedError("Memory is shared once. Received: another file.")
             own, theirs = self._shared(file)
         except (OSError, ProtocolError) as error:
@@ -255,7 +255,7 @@ class Service:
         finally:
             os.close(file)
         channel.connection.vector = own.vector
-        channel.connection.lend(own.vector, theirs)
+        channel.connection.share_memory(own.vector, theirs)
         try:
             channel.send(ShareMemoryReply(), file=own.file)
         finally:

@@ -101,7 +101,7 @@ class ShardedClient:
         self.close()
 
     @property
-    def outgoing(self) -> Vector | None:
+    def send_buffer(self) -> Vector | None:
         """None: the servers read from memory of their own, and slices of a payload are copied."""
         return None
 

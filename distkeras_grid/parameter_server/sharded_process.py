@@ -109,7 +109,7 @@ class ShardedProcess:
             self._taken = [number, *(self._take(each, timeout) for each in self._shards[1:])]
         if number:
             self._joined.flush()
-        return structs.replace(self._joined.due(), captured=number)
+        return structs.replace(self._joined.merged_update(), captured=number)
 
     def _take(self, shard: Shard, timeout: float) -> int:
         """Take the state of a server; return the number of its checkpoint."""

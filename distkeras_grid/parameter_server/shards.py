@@ -142,7 +142,7 @@ class EventMerger:
     >>> lost = WorkerRecord(worker=1, attempt=3, status="lost")
     >>> joined = EventMerger(1)
     >>> joined.add(0, CenterUpdate(version=0, samples_folded=0, seats=(), events=(lost,)))
-    >>> joined.due().events == (lost,)
+    >>> joined.merged_update().events == (lost,)
     True
     """
 
@@ -166,7 +166,7 @@ class EventMerger:
         while self._waiting and self._has_come(self._waiting[0]):
             self._settle_first()
 
-    def due(self) -> CenterUpdate:
+    def merged_update(self) -> CenterUpdate:
         """Return one update for those of all servers, each of which has been heard."""
         ready, self._ready = self._ready, []
         waiting = sum(each.samples for each in self._waiting if isinstance(each, WindowRecord))

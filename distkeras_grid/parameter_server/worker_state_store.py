@@ -58,7 +58,7 @@ class WorkerStateStore:
         self._asked[seat] = now
         return True
 
-    def awaits(self, seat: int, sequence: int) -> bool:
+    def expects(self, seat: int, sequence: int) -> bool:
         """Whether a seat was asked for the state before this commit, or has just answered.
 
         An answer may arrive twice, because the server's confirmation may be lost.

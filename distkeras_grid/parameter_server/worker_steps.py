@@ -75,7 +75,7 @@ class WorkerSteps:
         wanted = first and self._needs_state()
         if wanted:
             self._asked.add(seat)
-        others = not wanted and self._waits_for_all and self._ledger.is_through(seat)
+        others = not wanted and self._waits_for_all and self._ledger.has_finished(seat)
         version = self._ledger.version if others else self.log.version
         return replace(reply, state_version=version, state_wanted=wanted)
 
@@ -101,8 +101,8 @@ class WorkerSteps:
         """Whether one worker of the round is to send its weights and its optimizer's state."""
         self.log.forget(self._ledger.version)
         behind = self._ledger.version - self.log.version
-        ends = self._waits_for_all and self._ledger.all_through
-        return behind >= STEPS_BETWEEN_STATES or self._snapshots.awaits or ends
+        ends = self._waits_for_all and self._ledger.all_finished
+        return behind >= STEPS_BETWEEN_STATES or self._snapshots.is_waiting or ends
 
     @property
     def _waits_for_all(self) -> bool:
@@ -128,7 +128,7 @@ class WorkerSteps:
                 f"{'finite' if finite else 'not finite'}."
             )
         # What the server has already may come again: the answer may have been lost.
-        asked = seat in self._asked or self._ledger.is_through(seat)
+        asked = seat in self._asked or self._ledger.has_finished(seat)
         if version > self.log.version and not asked:
             raise RefusedError(
                 f"Worker {seat} is not asked for weights and optimizer state, and has windows left."
@@ -137,6 +137,6 @@ class WorkerSteps:
         if self.log.receive(version, state):
             self._asked.discard(seat)
             self._center.replace(weights)
-            self._snapshots.arrive(version, self._center.vector)
+            self._snapshots.on_weights(version, self._center.vector)
             self.log.forget(self._ledger.version)
         return SendReply(event.sender, Done())

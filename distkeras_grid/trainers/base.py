@@ -213,7 +213,7 @@ class Trainer(TrainerConfig):
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
                 f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
             )
-        if self.divides_model:
+        if self.is_model_parallel:
             who = type(self).__name__
             raise ConfigurationError(
                 f"{who}'s workers share one model, and those of a simulated cluster have one each. "

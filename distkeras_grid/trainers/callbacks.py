@@ -125,7 +125,7 @@ class CallbackRunner:
             stop=True if self.stopped else None, learning_rate=self._changed_rate()
         )
 
-    def settle(self, center: Vector) -> keras.Model:
+    def finalize(self, center: Vector) -> keras.Model:
         """Return the model of a run that is complete.
 
         If a callback stopped the run, the model keeps the weights of that epoch, or those that the
@@ -139,7 +139,7 @@ class CallbackRunner:
         """Call the callbacks at the end of training."""
         self._callbacks.on_train_end(self._logs)
 
-    def take_over(self, center: Vector) -> keras.Model:
+    def load_state(self, center: Vector) -> keras.Model:
         """Put the center of a run that ends early into the model, and return the model."""
         set_center(self._model, center, self._layout, self._rule)
         return self._model

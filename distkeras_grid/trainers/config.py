@@ -222,7 +222,7 @@ class TrainerConfig(ModelParameter, ABC):
     #: Batches between two exchanges, unless the user gives them.
     default_window: ClassVar[int]
     #: Whether the workers share one model. Those of a simulated cluster have one each.
-    divides_model: ClassVar[bool] = False
+    is_model_parallel: ClassVar[bool] = False
 
     @abstractmethod
     def build_rule(self, workers: int, optimizer: str) -> Rule:
@@ -234,7 +234,7 @@ class TrainerConfig(ModelParameter, ABC):
         return type(self).__name__
 
     @property
-    def workers_asked(self) -> int | None:
+    def requested_workers(self) -> int | None:
         """The number of workers that the user, or the trainer itself, asks for; None for any."""
         return self.num_workers
 
@@ -331,7 +331,7 @@ class TrainerConfig(ModelParameter, ABC):
             raise ConfigurationError(
                 f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
             )
-        rule, who = self.build_rule(self.workers_asked or 1, ""), self.trainer_name
+        rule, who = self.build_rule(self.requested_workers or 1, ""), self.trainer_name
         check_compression(self.compression)
         check_servers(who, self.num_servers, rule, self.get_params())
         # Further servers take the next ports.

@@ -170,7 +170,7 @@ def rule_for(config: TrainerConfig, workers: int, model: keras.Model) -> Rule:
 
 def _rule_by_request(config: TrainerConfig, model: keras.Model) -> Rule:
     """Return the rule for the number of workers that was asked for, or for one."""
-    return config.build_rule(config.workers_asked or 1, optimizer_kind(model.optimizer))
+    return config.build_rule(config.requested_workers or 1, optimizer_kind(model.optimizer))
 
 
 def complete_spec(
@@ -241,7 +241,7 @@ def _check_executors(spark: SparkSession, config: TrainerConfig) -> BindAddress:
 
 def _settle_workers(spark: SparkSession, config: TrainerConfig) -> tuple[int, list[str]]:
     """Return the number of workers, and notes about slots, scheduling and GPUs."""
-    wanted = config.workers_asked
+    wanted = config.requested_workers
     slots = stable_slot_count(spark, wanted)
     workers = wanted or max(1, slots)
     setting, master = spark.sparkContext.getConf().get, str(spark.sparkContext.master)

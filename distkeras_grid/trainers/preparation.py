@@ -229,7 +229,7 @@ class TrainingJob:
     ) -> None:
         """Keep the trained model, and only then report how the run ended."""
         # It is kept even if a callback fails or a figure cannot be computed.
-        self.left = self.observer.settle(center)
+        self.left = self.observer.finalize(center)
         self._take_outcomes(self.left, summaries, progress)
         if self.spec.compression:
             progress.note(compression_sentence(self.history, self.spec.size))
@@ -267,7 +267,7 @@ class TrainingJob:
                 try:
                     server.reconnect()
                     self._fetch_centers(server)
-                    self.left = self.observer.take_over(server.center())
+                    self.left = self.observer.load_state(server.center())
                 except GridError as second:
                     error.add_note(f"The center could not be fetched: {second}")
             raise

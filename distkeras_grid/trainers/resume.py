@@ -29,7 +29,7 @@ def with_saved_settings(
 ) -> tuple[TrainerConfig, TrainingData]:
     """Return the seed, workers and stages that the run began with, where none were given."""
     schedule, cuts = resumed.spec.schedule, resumed.driver.cuts
-    if config.workers_asked is None:
+    if config.requested_workers is None:
         config = config.replace(num_workers=schedule.workers)
     if cuts is not None and not config.stages:
         config = config.replace(num_workers=len(cuts) + 1)

@@ -60,7 +60,7 @@ def simulate(
 ) -> SimulatedRun:
     """Run in simulated time; see `Trainer.simulate`."""
     check_backend()
-    _check_workers(config.workers_asked, cluster)
+    _check_workers(config.requested_workers, cluster)
     compiled = compiled_copy(config, array_shapes(request.data))
     model = compiled.model
     check_method(config, model)

@@ -20,7 +20,7 @@ class SingleTrainer(Trainer):
     default_window: ClassVar[int] = 16
 
     @property
-    def workers_asked(self) -> int:
+    def requested_workers(self) -> int:
         """One worker."""
         return 1
 

@@ -60,7 +60,7 @@ def train(
             client.finish()
             return core.samples
         if isinstance(last, cores.Reconnect):
-            event = _started(client.first.rejoin(), client, on_start)
+            event = _started(client.first.reconnect(), client, on_start)
         else:
             event = _ask(last, engine, client)
 

@@ -26,7 +26,7 @@ def new_worker_core(
     *,
     validate: Validate | None = None,
     dtype: Any = np.float32,
-    outgoing: Vector | None = None,
+    send_buffer: Vector | None = None,
 ) -> WorkerCore:
     """Return the core of a worker."""
     return WorkerCore(
@@ -35,10 +35,10 @@ def new_worker_core(
         layout,
         policy,
         accumulator=accumulators(compression_of(spec.exchange.compression), layout),
-        sends_all=spec.skips_nonfinite,
+        sends_nonfinite=spec.skips_nonfinite,
         validate=validate,
         dtype=dtype,
-        outgoing=outgoing,
+        send_buffer=send_buffer,
     )
 
 

@@ -252,7 +252,7 @@ def _train(
     core = new_worker_core(
         *(spec, plan.rule, engine.layout, policy, client.seat),
         validate=plan.validate,
-        outgoing=client.outgoing,
+        send_buffer=client.send_buffer,
     )
     after = None if report is None else partial(_report, report, engine, plan.rule)
     samples = train(core, engine, client, start, source, after, progress, first, on_start)

@@ -245,7 +245,7 @@ class WorkerCore:
     """Decides what one worker does.
 
     `validate`: the user's function, which says of a window why it must not be folded.
-    `outgoing`: memory for what is sent, shape ``(layout.size,)``, at a multiple of 64 bytes; by
+    `send_buffer`: memory for what is sent, shape ``(layout.size,)``, at a multiple of 64 bytes; by
     default new memory.
     `before, after, payload`: weights before and after the window, and what is sent; shape
     ``(layout.size,)``.
@@ -259,12 +259,12 @@ class WorkerCore:
         policy: BatchSampler,
         *,
         accumulator: Callable[[], Accumulator] | None = None,
-        sends_all: bool = False,
+        sends_nonfinite: bool = False,
         validate: Validate | None = None,
         dtype: Any = np.float32,
-        outgoing: Vector | None = None,
+        send_buffer: Vector | None = None,
     ) -> None:
-        self._sends_all, self._validate = sends_all, validate
+        self._sends_all, self._validate = sends_nonfinite, validate
         self._worker, self._rule, self._sections = worker, rule, layout.sections
         self._policy = policy
         self._new_accumulator = accumulator
@@ -273,7 +273,7 @@ class WorkerCore:
         self._windows: Iterator[Window] = iter(())
         self._window: Window | None = None
         self.before, self.after = (aligned_empty(layout.size, dtype) for _ in range(2))
-        self.payload = aligned_empty(layout.size, dtype) if outgoing is None else outgoing
+        self.payload = aligned_empty(layout.size, dtype) if send_buffer is None else send_buffer
         self.phase = "starting"
         self.version = self.samples = 0
         # The newest version whose weights the server needs not from this worker, and the version of

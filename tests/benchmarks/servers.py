@@ -116,7 +116,7 @@ def run_client(job: Job, seat: int) -> Did:
     with connect(job, seat) as client:
         client.ready(ROWS)
         # As in training, the commit is made where the server reads it.
-        payload = client.outgoing
+        payload = client.send_buffer
         if payload is None:
             payload = np.empty(job.spec.size, np.float32)
         payload[:] = SMALL

@@ -249,7 +249,7 @@ class Attempt:
                 self._join()
                 if self.running:
                     yield from self._ask_once(Resume())
-                    self.hearing.forget()
+                    self.hearing.reset()
                 return
             except Broken:
                 continue

@@ -38,9 +38,9 @@ from tests.invariants import test_fault_product as product
 from tests.specs import make_spec
 
 
-def folds_again(self, arrival, admit=Ledger.admit):
+def folds_again(self, arrival, check=Ledger.validate_commit):
     """A commit that was folded is folded once more."""
-    if not admit(self, arrival):
+    if not check(self, arrival):
         self._work[arrival.sender.seat].next_sequence = arrival.message.sequence
     return True
 
@@ -199,7 +199,7 @@ MISTAKES = {
         *(Membership, "current", lambda self, session: self.seats[session.seat]),
         *("zombie twin", "delta"),
     ),
-    "a commit counts twice": (Ledger, "admit", folds_again, "reset", "delta"),
+    "a commit counts twice": (Ledger, "validate_commit", folds_again, "reset", "delta"),
     "other rows are taken": (Membership, "ready", takes_other_rows, "rows changed", "delta"),
     "rows of others are taken": (
         *(RunSpec, "largest_share", lambda self: self.rows, each_has_its_own_rows),
@@ -265,7 +265,7 @@ MISTAKES = {
         *(ServerCheckpoint, "_complete", property(lambda self: self._pending), rounds_go_on),
     ),
     "the driver's part of a checkpoint is of another moment": (
-        *(EventLog, "hold", lambda self: None, workers_go_on),  # noqa: ARG005
+        *(EventLog, "pause", lambda self: None, workers_go_on),  # noqa: ARG005
     ),
     "what workers keep is not in a checkpoint": (
         *(WorkerStateStore, "all", property(lambda self: {}), rounds_go_on),  # noqa: ARG005

@@ -30,7 +30,7 @@ def net(*layers):
 def test_the_trainer_tells_its_arguments():
     trainer = PlacedLayers(net(), "adam", "mse", cuts=["one"], micro_batches=4)
     assert trainer.arguments() == {"micro_batches": 4, "cuts": ["one"]}
-    assert trainer.workers_asked == 1
+    assert trainer.requested_workers == 1
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_the_trainer_takes_towers_and_tells_its_arguments():
     trainer = Towers(towers, head(8), "adam", "sparse_categorical_crossentropy")
     assert trainer.arguments() == {"towers": ["a", "b"], "master": "head"}
     assert "keras_model" not in trainer.get_params()
-    assert trainer.workers_asked == 1
+    assert trainer.requested_workers == 1
     with pytest.raises(ConfigurationError, match="num_workers"):
         Towers(towers, head(8), "adam", "mse", num_workers=3)
 

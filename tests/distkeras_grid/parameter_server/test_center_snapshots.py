@@ -18,21 +18,21 @@ def vector(value):
 @pytest.mark.parametrize(("per_epoch", "epochs"), [(1, (1, 2)), (2, (0.5, 1)), (4, (0.25, 0.5))])
 def test_a_snapshot_waits_for_the_weights_of_its_own_version(per_epoch, epochs):
     snapshots = Snapshots(per_epoch)
-    assert not snapshots.awaits
+    assert not snapshots.is_waiting
     snapshots.wait_for([1], 3)
     snapshots.wait_for([2], 5)
-    assert snapshots.awaits
+    assert snapshots.is_waiting
     assert snapshots.first_epoch_missing == epochs[0]
-    snapshots.arrive(2, vector(2))
+    snapshots.on_weights(2, vector(2))
     assert snapshots.first_epoch_missing == epochs[0]
-    snapshots.arrive(3, vector(3))
-    np.testing.assert_array_equal(snapshots.give(1), vector(3))
+    snapshots.on_weights(3, vector(3))
+    np.testing.assert_array_equal(snapshots.get(1), vector(3))
     assert snapshots.first_epoch_missing == epochs[1]
     with pytest.raises(RefusedError):
-        snapshots.give(2)
-    snapshots.arrive(9, vector(9))
-    np.testing.assert_array_equal(snapshots.give(2), vector(9))
-    assert not snapshots.awaits
+        snapshots.get(2)
+    snapshots.on_weights(9, vector(9))
+    np.testing.assert_array_equal(snapshots.get(2), vector(9))
+    assert not snapshots.is_waiting
     assert snapshots.first_epoch_missing == math.inf
 
 

@@ -172,8 +172,8 @@ def test_what_is_told_is_heard_and_a_lost_reply_is_told_again(compression):
         sizes.append(encoder.encode(1, told))
         if number == 2:
             # Lost on its way.
-            encoder.forget(1)
-            decoder.forget()
+            encoder.reset(1)
+            decoder.reset()
             continue
         decoder.decode(told)
         assert told.tobytes() == center.tobytes()

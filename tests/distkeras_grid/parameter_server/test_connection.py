@@ -355,7 +355,7 @@ def test_memory_for_a_long_message_comes_with_its_bytes():
 def test_a_vector_in_lent_memory_has_the_length_of_the_others(length):
     connection = ByteConnection(Endpoint.SERVER, SIZE)
     connection.state, connection.vector = "running", np.zeros(SIZE, np.float32)
-    connection.lend(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32))
+    connection.share_memory(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32))
     with pytest.raises(RemoteProtocolError):
         connection.receive(told(COMMIT, PayloadKind.LENT, length))
 

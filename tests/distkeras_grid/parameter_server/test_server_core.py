@@ -196,7 +196,7 @@ class MindMachine(RuleBasedStateMachine):
     def prepare(self):
         """Begin with what other machines know besides."""
 
-    def is_through(self, worker):
+    def has_finished(self, worker):
         """Whether a worker has no windows left, or the run does not wait for them any more."""
         return self.stop or worker.folded + worker.dropped >= ROWS * EPOCHS
 
@@ -375,7 +375,7 @@ class MindMachine(RuleBasedStateMachine):
         """A reply asks whom a checkpoint waits for; who is through is asked for nothing."""
         seat, asks = action.to.seat, action.message.keep
         worker = self.workers[seat]
-        if self.is_through(worker):
+        if self.has_finished(worker):
             assert not asks
         elif seat in self.awaited:
             assert asks
@@ -535,12 +535,12 @@ class MindMachine(RuleBasedStateMachine):
     def gather(self, at_once):
         (answer,) = self.say(DRIVER, BeginCheckpoint(at_once))
         assert answer.message == Done()
-        at_work = {
+        active_seats = {
             n
             for n, w in enumerate(self.workers)
-            if w.status == "running" and not self.is_through(w)
+            if w.status == "running" and not self.has_finished(w)
         }
-        self.pending, self.awaited, self.asked = True, set() if at_once else at_work, set()
+        self.pending, self.awaited, self.asked = True, set() if at_once else active_seats, set()
         self.capture()
 
     def answers_no_more(self, number):
@@ -740,7 +740,7 @@ class CompressedMachine(MindMachine):
     def resume_one(self, number):
         super().resume_one(number)
         if self.workers[number].status == "running":
-            self.hearing[number].forget()
+            self.hearing[number].reset()
 
 
 class RoundMachine(MindMachine):
@@ -915,7 +915,11 @@ class StepsMachine(RoundMachine):
                 return
         sent = PutOptimizerState(worker.weights)
         parts = {"vector": self.weights_of(worker.weights), "state": state_of(content)}
-        if worker.weights > self.base and number not in self.wanted and not self.is_through(worker):
+        if (
+            worker.weights > self.base
+            and number not in self.wanted
+            and not self.has_finished(worker)
+        ):
             with pytest.raises(RefusedError):
                 self.say(worker.session, sent, **parts)
             return

@@ -149,7 +149,7 @@ def test_several_servers_tell_what_the_first_one_tells_once_all_have_folded_it(d
         for event in due[len(told) :]:
             if isinstance(event, WindowRecord):
                 sizes[place_of(event)] = sum(filter(None, parts_of(event, heard, ahead)))
-        found = joined.due()
+        found = joined.merged_update()
         told += found.events
         assert list(map(place_of, told)) == list(map(place_of, due))
         assert found.samples_folded == sum(isinstance(event, WindowRecord) for event in told)
@@ -170,9 +170,9 @@ def test_a_window_that_the_first_one_had_when_the_run_went_on_is_told_no_more():
     joined.add(1, update(first))
     (again,) = events_of(0, [0, 0])[1:]
     joined.add(0, update(again))
-    assert joined.due().events == ()
+    assert joined.merged_update().events == ()
     joined.add(1, update(second))
-    (told,) = joined.due().events
+    (told,) = joined.merged_update().events
     assert (told.window, told.bytes_up) == (1, 11)
 
 
@@ -181,7 +181,7 @@ def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come():
     lost, failed = WorkerRecord(0, 0, "lost"), WorkerRecord(1, 0, "failed", error="DataError")
     joined.add(0, update(first, lost))
     joined.add(1, update(lost, failed))
-    assert joined.due().events == (lost, failed)
+    assert joined.merged_update().events == (lost, failed)
 
 
 def ledger(*sequences, epochs=0):

@@ -138,9 +138,9 @@ def test_a_worker_on_the_servers_host_takes_it_by_itself(serve, tools):
     client = bench.started()
     assert client.transport == "shared memory"
     for sequence in range(3):
-        client.outgoing[:] = np.arange(SIZE)
+        client.send_buffer[:] = np.arange(SIZE)
         reply = np.empty(SIZE, np.float32)
-        client.exchange(tools.commit(sequence), client.outgoing, reply)
+        client.exchange(tools.commit(sequence), client.send_buffer, reply)
         np.testing.assert_array_equal(reply, (sequence + 1) * np.arange(SIZE))
     client.finish()
     np.testing.assert_array_equal(bench.driver().center(), reply)
@@ -195,7 +195,7 @@ def test_without_memory_the_socket_carries_them(serve, tools, monkeypatch, modul
     client = bench.started()
     for sequence in range(2):
         assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
-    assert client.outgoing is None
+    assert client.send_buffer is None
     assert transports_of(bench) == ["unix socket"]
 
 
@@ -253,7 +253,7 @@ def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkey
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.outgoing is None
+    assert client.send_buffer is None
     assert transports_of(bench) == ["unix socket"]
     assert bench.service._borrowed == 0
 
@@ -331,13 +331,13 @@ def test_what_a_worker_changes_after_it_was_checked_is_not_folded(serve, tools, 
 
     def check(vector):
         size = checked(vector)
-        client.outgoing[:] = np.nan
+        client.send_buffer[:] = np.nan
         return size
 
     monkeypatch.setattr(service, "size_of", check)
-    client.outgoing[:] = 3
+    client.send_buffer[:] = 3
     reply = np.empty(SIZE, np.float32)
-    client.exchange(tools.commit(0), client.outgoing, reply)
+    client.exchange(tools.commit(0), client.send_buffer, reply)
     np.testing.assert_array_equal(reply, 3)
     np.testing.assert_array_equal(bench.driver().center(), 3)
 

@@ -51,7 +51,7 @@ def failing_run():
     """A run that has trained, and keeps the center if it fails."""
     settings, history = make_settings(rows=1), History()
     history.add(WINDOW)
-    observer = SimpleNamespace(take_over=lambda center: center)
+    observer = SimpleNamespace(load_state=lambda center: center)
     return TrainingJob(None, settings, None, [], observer, history, {}, 0.0)
 
 
@@ -79,7 +79,7 @@ def test_what_fails_after_the_training_does_not_take_the_trained_model_away(monk
 
     settings = make_settings(rows=1)
     model = SimpleNamespace(optimizer=SimpleNamespace(use_ema=False))
-    observer = SimpleNamespace(settle=lambda _: model, end=lambda: None)
+    observer = SimpleNamespace(finalize=lambda _: model, end=lambda: None)
     if fails == "end":
         observer.end = fail
     else:

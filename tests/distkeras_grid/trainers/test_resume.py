@@ -128,7 +128,7 @@ def test_a_run_in_stages_has_those_with_which_it_began(asked, cuts, found):
     config = PlacedLayers(AnyModel(), num_workers=asked).checked()
     data = TrainingData(None, shuffle=True, seed=7)
     config, _ = with_saved_settings(config, data, checkpoint(cuts=cuts))
-    assert (config.stages, config.devices, config.workers_asked) == (found, found, 1)
+    assert (config.stages, config.devices, config.requested_workers) == (found, found, 1)
 
 
 def build(seed=2):

@@ -234,7 +234,7 @@ def test_a_skipped_window_is_left_out_and_the_next_one_begins_at_the_center(stac
     """Each row is trained once an epoch; those of the window that went wrong are missing."""
     server = Server(stack, on_nonfinite="skip")
     engine = CountingEngine(loss=[0.5, math.nan, *[0.5] * 4])
-    assert server.train(engine, spool, sends_all=True) == EPOCHS * ROWS
+    assert server.train(engine, spool, sends_nonfinite=True) == EPOCHS * ROWS
     counts = server.driver.center()
     events = server.driver.poll(5).events
     (skipped,) = (event for event in events if isinstance(event, SkippedRecord))

@@ -126,7 +126,7 @@ def test_a_function_of_the_users_that_raises_ends_the_worker_before_anything_is_
 
 def test_what_is_sent_lies_where_it_was_asked_for():
     memory = np.empty(LAYOUT.size, np.float32)
-    worker = core(outgoing=memory)
+    worker = core(send_buffer=memory)
     *_, compute = worker.handle(started())
     compute.after[:] = [2, 2, 2, 7]
     (exchange,) = worker.handle(computed())
@@ -175,7 +175,7 @@ def skipped(version):
     "rule", [DownpourRule(), AveragingRule(), ElasticRule(0.5), SequentialRule()]
 )
 def test_after_a_skipped_window_a_worker_begins_anew_from_the_center(rule):
-    worker = core(rule, sends_all=True)
+    worker = core(rule, sends_nonfinite=True)
     *_, compute = worker.handle(started())
     compute.after[:] = np.nan
     (exchange,) = worker.handle(computed(np.nan))
@@ -187,7 +187,7 @@ def test_after_a_skipped_window_a_worker_begins_anew_from_the_center(rule):
 
 
 def test_a_skipped_gradient_leaves_weights_and_optimizer_as_they_are():
-    worker = core(MeanGradientRule(), sends_all=True)
+    worker = core(MeanGradientRule(), sends_nonfinite=True)
     worker.handle(started())
     worker.handle(computed(np.inf))
     (compute,) = worker.handle(skipped(0))
@@ -205,7 +205,7 @@ def test_nothing_of_a_skipped_window_is_held_back(loss, value):
         layout,
         planned,
         accumulator=lambda: Accumulator(settings, layout),
-        sends_all=True,
+        sends_nonfinite=True,
     )
     *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
