@@ -180,12 +180,12 @@ class WorkerClient:
         self.vector = self._session.channel.connection.vector = vector
         self._decoder = DeltaDecoder(self._compression, vector)
 
-    def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
+    def beat(self, activity: Activity, done: int, host: str, log: str) -> bool:
         """Send a sign of life, unless another request waits for its answer."""
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            self._ask(Heartbeat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE]), Done)
+            self._ask(Heartbeat(activity, done, host[:LONGEST_NAME], log[:LONGEST_PLACE]), Done)
         finally:
             self._turn.release()
         return True

@@ -73,15 +73,15 @@ class DriverClient:
         return client
 
     def poll(
-        self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
+        self, timeout: float = ANSWER_SECONDS, captured: int = 0, wait_seconds: float = 0.0
     ) -> CenterUpdate:
         """Return the present state of the run with all seats, and the events since the last poll.
 
         `timeout`: seconds in which the server must answer, including reconnections.
-        `patience`: how long the server may wait with its answer [s]; it does not while workers wait
+        `wait_seconds`: how long the server may wait with its answer; it does not while workers wait
         at the end of an epoch.
         """
-        update = self._ask(Poll(self._offset, captured, patience), CenterUpdate, timeout)
+        update = self._ask(Poll(self._offset, captured, wait_seconds), CenterUpdate, timeout)
         self._offset += len(update.events)
         return update
 

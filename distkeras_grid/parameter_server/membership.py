@@ -20,7 +20,7 @@ from distkeras_grid.spec import RunSpec
 #: In these states a seat does not delay the start.
 _PRESENT = ("ready", "running", "finished")
 #: What a worker tells with each sign of life.
-_REPORT = ("doing", "done", "beats", "host", "log")
+_REPORT = ("activity", "done", "heartbeats", "host", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Seat:
     #: How many attempts there have been.
     tries: int = 0
     # What its worker has told with its last sign of life, and the number of these.
-    doing: Activity = ""
+    activity: Activity = ""
     done: int = 0
-    beats: int = 0
+    heartbeats: int = 0
     host: str = ""
     log: str = ""
 
@@ -136,9 +136,9 @@ class Membership:
     def heartbeat(self, session: ConnectionId, beat: Heartbeat) -> None:
         """Record a sign of life."""
         seat = self.current(session)
-        seat.doing, seat.done = beat.doing, beat.done
+        seat.activity, seat.done = beat.activity, beat.done
         seat.host, seat.log = beat.host, beat.log
-        seat.beats += 1
+        seat.heartbeats += 1
 
     @property
     def present(self) -> int:

@@ -149,7 +149,7 @@ class ShareMemoryReply(ServerMessage, frozen=True):
 class Heartbeat(ClientMessage, frozen=True):
     """A sign of life, sent every few seconds by a worker that waits for no answer."""
 
-    doing: Activity  # What the worker does
+    activity: Activity  # What the worker does
     done: Count  # How far it has come with that: rows read, or batches trained
     host: Name  # host and log: Name of its host, and where its log is; empty if it knows of none
     log: Place
@@ -305,12 +305,12 @@ class Poll(ClientMessage, frozen=True):
     """The driver has `offset` events since the start of the run and asks for the later ones.
 
     It has kept its own state for the checkpoints up to number `captured`. The answer comes after
-    `patience` seconds, or as soon as workers wait at the end of an epoch.
+    `wait_seconds` seconds, or as soon as workers wait at the end of an epoch.
     """
 
     offset: Count
     captured: Count = 0
-    patience: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
+    wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
 class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -325,10 +325,10 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples_folded: Count  # Samples of all its accepted windows
     # What the worker has said that it does, or ``waiting`` if its commit waits for those of others,
     # or its answer for the driver; empty if it has said nothing
-    doing: Activity = ""
+    activity: Activity = ""
     done: Count = 0  # How far it has come with that
     commits: Count = 0  # Its commits so far, folded or late
-    beats: Count = 0  # Signs of life of this attempt
+    heartbeats: Count = 0  # Signs of life of this attempt
     host: Name = ""  # host and log: As it has told them; empty if it has told nothing
     log: Place = ""
     tries: Count = 0  # How often the worker has been started so far

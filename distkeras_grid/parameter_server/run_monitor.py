@@ -111,7 +111,7 @@ class _Clock:
     def update(self, seat: SeatStatus, now: float) -> None:
         if _place(seat) != _place(self.seat):
             self.since = self.heard = now
-        elif seat.beats != self.seat.beats:
+        elif seat.heartbeats != self.seat.heartbeats:
             self.heard = now
         self.seat = seat
 
@@ -121,7 +121,7 @@ class _Clock:
 
     @property
     def state(self) -> WorkerPhase | None:
-        return state_of(self.seat.status, self.seat.doing)
+        return state_of(self.seat.status, self.seat.activity)
 
     def describe(self, now: float) -> str:
         """Return what is known about the worker, in words."""
@@ -133,7 +133,7 @@ class _Clock:
             parts.append(f"try {seat.tries}")
         if seat.attempt >= 0:
             parts.append(f"Spark task {seat.attempt}")
-        if seat.beats:
+        if seat.heartbeats:
             parts.append(f"last sign of life {now - self.heard:.0f} s ago")
         if seat.log:
             parts.append(f"log {seat.log}")
@@ -144,7 +144,7 @@ def _place(seat: SeatStatus) -> tuple[object, ...]:
     """Return what changes when a worker makes progress."""
     return (
         *(seat.attempt, seat.status, seat.rows, seat.samples_folded),
-        *(seat.doing, seat.done, seat.commits),
+        *(seat.activity, seat.done, seat.commits),
     )
 
 
@@ -327,7 +327,7 @@ class RunMonitor:
         if state.limit is TimeoutKind.WINDOW:
             window = self._window_seconds.get(clock.seat.worker, 0.0)
             busy = clock.since + max(self._spec.round_timeout, SILENT_WINDOWS * window)
-            silent = clock.heard + self._spec.round_timeout if clock.seat.beats else math.inf
+            silent = clock.heard + self._spec.round_timeout if clock.seat.heartbeats else math.inf
             return min(busy, silent)
         if not self._begun or self._synchronous:
             return clock.since + limits.start_timeout

@@ -188,7 +188,7 @@ class ServerCore:
         session = self.members.join(event.seat, event.attempt)
         if not former:
             # The same attempt on another connection still has to answer what it was asked.
-            self._checkpoint.states.lose(session.seat)
+            self._checkpoint.states.stop_waiting(session.seat)
         self._checkpoint.stop_waiting(session.seat)
         return [SeatGrant(session), *self._drop(session.seat)]
 
@@ -241,7 +241,7 @@ class ServerCore:
         self._snap(self.ledger.finish(event.sender))
         if self._steps is not None:
             self._steps.log.leave(event.sender.seat)
-        self._checkpoint.states.leave(event.sender.seat)
+        self._checkpoint.states.clear(event.sender.seat)
         self._checkpoint.stop_waiting(event.sender.seat)
         if self.members.over and self._stopped is None:
             # The worker that was asked for a snapshot's weights may never send them.
@@ -385,7 +385,7 @@ class ServerCore:
             norm = None if commit.measure is None else commit.measure.norm
             reply, due = self.ledger.skip(commit, commit.reason, norm)
             # The state that the worker has kept may hold what made this window what it is.
-            self._checkpoint.states.leave(commit.sender.seat)
+            self._checkpoint.states.clear(commit.sender.seat)
             self._snap(due)
             actions.append(self._begin_anew(commit, reply))
         return actions
@@ -561,5 +561,5 @@ class ServerCore:
         for seat, state in zip(seats, parts[1:], strict=True):
             saved_state = saved.worker_states[str(seat)]
             snapshot = WorkerStateSnapshot(saved_state.sequence, saved_state.version, state)
-            core._checkpoint.states.hold(seat, snapshot)
+            core._checkpoint.states.restore(seat, snapshot)
         return core

@@ -348,7 +348,7 @@ class Service:
     def _drive(self, message: Message) -> SendReply:
         """Answer the driver: at once, or as late as the message allows."""
         if isinstance(message, Poll):
-            self._driver_is_due.wait(message.patience)
+            self._driver_is_due.wait(message.wait_seconds)
         with self._lock:
             event = ReceivedMessage[Any](DRIVER, message)
             answer = self._deliver(self._core.handle(event, self._epoch + time.monotonic()), DRIVER)

@@ -95,7 +95,7 @@ class ShardedProcess:
         self,
         timeout: float = ANSWER_SECONDS,
         captured: int = 0,
-        patience: float = 0.0,  # noqa: ARG002 - no worker of several servers waits for the driver
+        wait_seconds: float = 0.0,  # noqa: ARG002 - no worker of several servers waits for the driver
     ) -> CenterUpdate:
         """Return the present state of the run, and the events that are due; see `EventMerger`.
 

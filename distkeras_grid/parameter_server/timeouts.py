@@ -111,7 +111,7 @@ _BY_PLACE = {place: state for state in STATES for place in state.statuses}
 _BY_STATUS = {state.statuses[0][0]: state for state in reversed(STATES)}
 
 
-def state_of(status: str, doing: Activity) -> WorkerPhase | None:
+def state_of(status: str, activity: Activity) -> WorkerPhase | None:
     """Return the state of a seat; None for a worker that has finished or given up.
 
     Examples
@@ -123,4 +123,4 @@ def state_of(status: str, doing: Activity) -> WorkerPhase | None:
     >>> state_of("finished", "") is None
     True
     """
-    return _BY_PLACE.get((status, doing)) or _BY_STATUS.get(status)
+    return _BY_PLACE.get((status, activity)) or _BY_STATUS.get(status)

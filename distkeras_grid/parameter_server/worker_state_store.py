@@ -77,11 +77,11 @@ class WorkerStateStore:
         """Return the last state of a seat; None if it has sent none."""
         return self._snapshots.get(seat)
 
-    def lose(self, seat: int) -> None:
+    def stop_waiting(self, seat: int) -> None:
         """Stop waiting for a seat whose connection ended; its last state is kept."""
         self._asked.pop(seat, None)
 
-    def hold(self, seat: int, snapshot: WorkerStateSnapshot) -> None:
+    def restore(self, seat: int, snapshot: WorkerStateSnapshot) -> None:
         """Take over the state of a seat from an earlier execution of the run."""
         self._snapshots[seat] = snapshot
 
@@ -90,7 +90,7 @@ class WorkerStateStore:
         """All states, by seat."""
         return dict(sorted(self._snapshots.items()))
 
-    def leave(self, seat: int) -> None:
+    def clear(self, seat: int) -> None:
         """Drop the state of a seat whose worker has finished."""
         self._snapshots.pop(seat, None)
         self._asked.pop(seat, None)

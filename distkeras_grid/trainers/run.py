@@ -119,7 +119,7 @@ class Run:
         self._checkpointer = checkpointer
         self._losses = Losses(self._note_loss)
         # Where workers wait for the driver, its question waits at the server, not the driver [s].
-        self._patience = POLL_SECONDS if spec.schedule.epoch_barrier else 0.0
+        self._wait_seconds = POLL_SECONDS if spec.schedule.epoch_barrier else 0.0
         # Skipped windows of each worker.
         self._skips = Counter[int]()
         # Events that were received but not recorded yet, and the epoch that is being recorded.
@@ -150,7 +150,7 @@ class Run:
         while not self._finished:
             self._advance()
             if not self._finished:
-                self._jobs.wait(POLL_SECONDS - self._patience)
+                self._jobs.wait(POLL_SECONDS - self._wait_seconds)
         center = self._server.center()
         if self._checkpointer is not None and not self._monitor.stopped:
             self._write_at_end(self._checkpointer)
@@ -199,7 +199,7 @@ class Run:
     def _advance(self) -> None:
         """Process the server's new events, and carry out the actions of the monitor."""
         ended, failed = self._jobs.done, self._jobs.failed
-        update = self._poll(self._patience)
+        update = self._poll(self._wait_seconds)
         self._show(update)
         # No worker can come before the rows are dealt, so their time has not begun.
         if not self._finished and not self._jobs.dealing:
@@ -256,14 +256,14 @@ class Run:
                 f"and trained nothing. {self._final_errors[number]}"
             )
 
-    def _poll(self, patience: float = 0.0) -> CenterUpdate:
+    def _poll(self, wait_seconds: float = 0.0) -> CenterUpdate:
         """Process all events so far; return the last one, with the state of the run.
 
-        Without news, the server answers after `patience` seconds.
+        Without news, the server answers after `wait_seconds` seconds.
         """
         while True:
             captured = self._checkpointer.captured if self._checkpointer else 0
-            update = self._server.poll(captured=captured, patience=patience)
+            update = self._server.poll(captured=captured, wait_seconds=wait_seconds)
             self._seats = update.seats
             self._events.extend(update.events)
             while self._events:
@@ -273,7 +273,7 @@ class Run:
             # The server holds back events after a checkpoint; they follow the events before it.
             if len(update.events) < EVENTS_PER_UPDATE and not update.captured:
                 return update
-            patience = 0.0
+            wait_seconds = 0.0
 
     def _record(self, event: Event) -> None:
         if self._monitor.stopped and not isinstance(event, WorkerRecord):

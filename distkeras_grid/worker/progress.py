@@ -21,12 +21,12 @@ class Progress:
     """What a worker does now, and how far it has come with that."""
 
     def __init__(self) -> None:
-        self.doing: Activity = "reading"
+        self.activity: Activity = "reading"
         self.done = 0
 
-    def begin(self, doing: Activity) -> None:
+    def begin(self, activity: Activity) -> None:
         """Set what the worker does from now on."""
-        self.doing, self.done = doing, 0
+        self.activity, self.done = activity, 0
 
     def advance(self, count: int) -> None:
         """Add a number of rows that are read, or of batches that are begun."""
@@ -34,12 +34,12 @@ class Progress:
 
     def through(self, blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
         """Pass the blocks of a window on; until the first one arrives, the worker is reading."""
-        self.doing = "reading"
+        self.activity = "reading"
         for block in blocks:
-            self.doing = "training"
+            self.activity = "training"
             self.done += block.steps
             yield block
-        self.doing = "training"
+        self.activity = "training"
 
 
 class HeartbeatThread:
@@ -66,7 +66,7 @@ class HeartbeatThread:
 
     def _beat(self) -> None:
         while not self._ended.is_set():
-            activity = self._progress.doing, self._progress.done
+            activity = self._progress.activity, self._progress.done
             try:
                 self._client.beat(*activity, self._host, self._log)
             except ServerUnreachableError:

@@ -105,7 +105,7 @@ class Attempt:
         self.run, self.seat, self.number, self.digest = run, seat, number, digest
         self.session, self.connected, self.notices_after = None, False, 0.0
         self.running = self.asking = self.over = self.stands_still = False
-        self.doing, self.done, self.inbox, self.waits = "", 0, [], False
+        self.activity, self.done, self.inbox, self.waits = "", 0, [], False
         self.engine = learner_of(run.rule, run.kind)
         self.first = self.engine.state()
         rng, self.share = np.random.default_rng(seat), run.spec.rows // run.workers
@@ -136,10 +136,10 @@ class Attempt:
     def _work(self):
         yield from self.at("hello")
         self._join()
-        self.doing = "reading"
+        self.activity = "reading"
         yield 1.0
         yield from self.at("spool")
-        self.doing = "warming up"
+        self.activity = "warming up"
         yield 1.0 + (0.5 if self.seat == self.run.victim else 1.0)
         yield from self.at("warm-up")
         event = yield from self._ready()
@@ -161,16 +161,16 @@ class Attempt:
         answer = yield from self.ask(
             ready, during=["gate"], into=self.vector, vector=np.empty(SIZE, np.float32)
         )
-        self.running, self.doing = True, "training"
+        self.running, self.activity = True, "training"
         return cores.StartAnswer(answer.message, self.vector)
 
     def _result(self, wanted):
         match wanted:
             case cores.Compute(window):
                 if window.window == 0 and window.epoch > 1:
-                    self.doing = "reading"
+                    self.activity = "reading"
                     yield from self.at("epoch end")
-                    self.doing = "training"
+                    self.activity = "training"
                 yield from self.at("window", window.sequence)
                 yield 1.0 + self.seat / 10
                 self.done += 1
@@ -325,7 +325,7 @@ class Attempt:
         self.run.later(BEAT, self.beat)
         if self.connected and not self.asking:
             try:
-                self.run.hear(self, Heartbeat(self.doing, self.done, f"node-{self.seat}", ""))
+                self.run.hear(self, Heartbeat(self.activity, self.done, f"node-{self.seat}", ""))
             except FencedError:
                 return
             self.inbox.clear()

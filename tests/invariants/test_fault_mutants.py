@@ -69,7 +69,7 @@ def blames_all(self, workers, now, told=RunMonitor._describe):
 
 
 def forgets_who_was_asked(self, event, join=ServerCore._join):
-    self._checkpoint.states.lose(event.seat)
+    self._checkpoint.states.stop_waiting(event.seat)
     return join(self, event)
 
 

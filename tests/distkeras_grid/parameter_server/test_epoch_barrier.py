@@ -97,13 +97,13 @@ def test_an_epochs_last_answer_waits_for_the_driver_and_has_its_rate(rule):
         assert team.core.driver_is_due
         told = team.poll()
         assert sum(isinstance(event, EpochEnded) for event in told.events) == epoch
-        assert {seat.doing for seat in told.seats} == {"waiting"}
+        assert {seat.activity for seat in told.seats} == {"waiting"}
         sent = team.command(learning_rate=1 / epoch, epochs=epoch)
         assert [(each.to.seat, each.message.learning_rate) for each in sent] == [
             (seat, 1 / epoch) for seat in range(team.spec.workers)
         ]
         assert not team.core.driver_is_due
-        assert {seat.doing for seat in team.poll().seats} == {""}
+        assert {seat.activity for seat in team.poll().seats} == {""}
     # After the last epoch nobody waits.
     assert [len(team.window()) for _ in range(2)] == [team.spec.workers] * 2
 

@@ -29,8 +29,8 @@ from tests.specs import make_spec
 
 STATES = (
     *("absent", "ready", "finished", "lost"),
-    *(f"joined{doing}" for doing in ("", ": reading", ": importing", ": warming up")),
-    *(f"running{doing}" for doing in ("", ": training", ": reading", ": waiting")),
+    *(f"joined{activity}" for activity in ("", ": reading", ": importing", ": warming up")),
+    *(f"running{activity}" for activity in ("", ": training", ": reading", ": waiting")),
 )
 
 
@@ -41,9 +41,9 @@ def watched(*, synchronous=False, **changes):
 
 def seat(number, state, samples=0, **told):
     """A seat in a state, such as ``joined`` or ``joined: reading``."""
-    status, _, doing = state.partition(": ")
+    status, _, activity = state.partition(": ")
     attempt = told.pop("attempt", 10 + number)
-    terms = {"doing": doing, "commits": samples, **told}
+    terms = {"activity": activity, "commits": samples, **told}
     return SeatStatus(number, attempt, status, 50, samples, **terms)
 
 
@@ -125,7 +125,7 @@ def test_a_job_that_ends_too_early_ends_the_run():
 def without(watch, given_up, *states, now=0.0, **terms):
     """What a watch does when the jobs of these workers are not submitted again."""
     workers = tuple(
-        seat(number, state, host=f"node-{number}", log=f"/logs/{number}", beats=1)
+        seat(number, state, host=f"node-{number}", log=f"/logs/{number}", heartbeats=1)
         for number, state in enumerate(states)
     )
     look = StatusUpdate(workers, terms.pop("version", 1), 0, 0, final_errors=given_up, **terms)
@@ -285,7 +285,7 @@ LIMITS = [
     (("running", "running"), 0, 60.0, [0, 1]),
     (("running: training", "finished"), 1, 60.0, [0]),
     (("joined", "running"), 1, 30.0, [0]),
-    *((("ready", f"joined: {doing}"), 0, 30.0, [1]) for doing in get_args(Activity)[:4]),
+    *((("ready", f"joined: {activity}"), 0, 30.0, [1]) for activity in get_args(Activity)[:4]),
     (("finished", "lost"), 1, 30.0, StartTimeoutError),
     (("absent", "absent"), 0, 30.0, StartTimeoutError),
 ]
@@ -302,7 +302,7 @@ LIMITS = [
 def test_a_state_lasts_until_its_deadline_and_not_longer(
     states, version, seconds, then, synchronous
 ):
-    watch, look = watched(synchronous=synchronous), looked(*states, version=version, beats=1)
+    watch, look = watched(synchronous=synchronous), looked(*states, version=version, heartbeats=1)
     assert watch.handle(look, 5.0) == []
     assert watch.deadline == 5.0 + seconds
     assert watch.handle(look, watch.deadline) == []
@@ -321,7 +321,7 @@ def test_a_state_lasts_until_its_deadline_and_not_longer(
     [
         # Rows of a window, batches within one, commits that are too late for their rounds.
         (False, 50.0, lambda n: looked("running", "running", samples=n)),
-        (False, 50.0, lambda n: looked("running: training", "finished", done=n, beats=n)),
+        (False, 50.0, lambda n: looked("running: training", "finished", done=n, heartbeats=n)),
         (True, 50.0, lambda n: looked("running", "running", version=n, commits=n)),
         # The first start, however many rows there are, and whoever waits for it.
         (False, 29.0, lambda n: looked(*["joined: reading"] * 2, version=0, done=n)),
@@ -406,11 +406,11 @@ def test_who_lives_and_is_busy_has_more_time_than_who_is_silent():
     busy, silent = watched(workers=1), watched(workers=1)
     for watch in (busy, silent):
         watch.handle(WindowTime(0, 10.0), 0.0)
-        watch.handle(StatusUpdate((seat(0, "running: training", beats=1),), 1, 0, 0), 0.0)
+        watch.handle(StatusUpdate((seat(0, "running: training", heartbeats=1),), 1, 0, 0), 0.0)
     for number in range(2, 20):
-        told = StatusUpdate((seat(0, "running: training", beats=number),), 1, 0, 0)
+        told = StatusUpdate((seat(0, "running: training", heartbeats=number),), 1, 0, 0)
         assert busy.handle(told, 10.0 * number) == []
-    told = StatusUpdate((seat(0, "running: training", beats=1),), 1, 0, 0)
+    told = StatusUpdate((seat(0, "running: training", heartbeats=1),), 1, 0, 0)
     assert silent.handle(told, 60.0) == []
     assert silent.deadline == 60.0
     assert restarts(silent.handle(told, 60.1)) == [(0, 10, 60.1)]
@@ -418,7 +418,7 @@ def test_who_lives_and_is_busy_has_more_time_than_who_is_silent():
 
 def test_an_error_names_worker_host_sign_of_life_and_log():
     watch = watched(workers=1, start_timeout=9.0)
-    place = {"host": "node-7", "log": "/logs/7/stderr", "beats": 3}
+    place = {"host": "node-7", "log": "/logs/7/stderr", "heartbeats": 3}
     for number in range(9):
         told = StatusUpdate((seat(0, "joined: warming up", **place),), 0, 0, 0)
         actions = watch.handle(told, 10.0 * number)
@@ -489,8 +489,8 @@ def test_whatever_state_a_worker_stays_in_the_run_ends(state, other, together, l
     attempt = 10
     for number in range(60):
         seats = (
-            seat(0, state, attempt=attempt, beats=number * lives),
-            seat(1, other, attempt=11, beats=number * lives),
+            seat(0, state, attempt=attempt, heartbeats=number * lives),
+            seat(1, other, attempt=11, heartbeats=number * lives),
         )
         for action in watch.handle(StatusUpdate(seats, version, 0, 0), now):
             if isinstance(action, FailRun):

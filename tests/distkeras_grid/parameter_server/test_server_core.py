@@ -1146,14 +1146,14 @@ def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
 
     core.handle(ReceivedMessage(first, Heartbeat("training", 7, "node-3", "/logs/3")), 0.0)
     told = seat()
-    assert (told.doing, told.done, told.beats) == ("training", 7, 1)
+    assert (told.activity, told.done, told.heartbeats) == ("training", 7, 1)
     assert (told.host, told.log) == ("node-3", "/logs/3")
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
     core.handle(ReceivedMessage(first, commit, np.ones(SIZE, np.float32)), 1.0)
-    assert seat().doing == "waiting"
+    assert seat().activity == "waiting"
     core.handle(JoinRequest(0, 1), 2.0)
     told = seat()
-    assert (told.attempt, told.doing, told.beats, told.host) == (1, "", 0, "")
+    assert (told.attempt, told.activity, told.heartbeats, told.host) == (1, "", 0, "")
 
 
 def judged(rule="downpour", workers=2, outliers=None, on_nonfinite="stop", **terms):

@@ -342,13 +342,13 @@ def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve,
     client = bench.worker()
     assert client.beat("reading", 5, "node", "/log")
     (seat,) = bench.driver().poll(5).seats
-    assert (seat.status, seat.doing, seat.done, seat.beats) == ("joined", "reading", 5, 1)
+    assert (seat.status, seat.activity, seat.done, seat.heartbeats) == ("joined", "reading", 5, 1)
     client.ready(100)
     assert client.beat("training", 1, "node", "/log")
     client._session.channel.close()
     assert client.beat("training", 2, "node", "/log")
     (seat,) = bench.driver().poll(5).seats
-    assert (seat.status, seat.doing, seat.done, seat.beats) == ("running", "training", 2, 3)
+    assert (seat.status, seat.activity, seat.done, seat.heartbeats) == ("running", "training", 2, 3)
     assert tools.exchange(client, tools.commit(0))[0].version == 1
 
 
@@ -370,7 +370,7 @@ def test_a_request_that_waits_is_not_disturbed_by_signs_of_life(serve, tools):
 
 def test_a_worker_at_the_end_of_an_epoch_and_its_driver_wait_for_each_other_only(serve, tools):
     """Neither looks again and again: 50 epochs take less than one of the driver's long waits."""
-    epochs, patience = 50, 10.0
+    epochs, wait_seconds = 50, 10.0
     bench = serve(rows=1, epochs=epochs, epoch_barrier=True)
     client, driver = bench.started(rows=1), bench.driver()
     answers = []
@@ -386,11 +386,11 @@ def test_a_worker_at_the_end_of_an_epoch_and_its_driver_wait_for_each_other_only
     for epoch in range(1, epochs):
         events = ()
         while worker.is_alive() and not any(isinstance(event, EpochEnded) for event in events):
-            events = driver.poll(30, patience=patience).events
+            events = driver.poll(30, wait_seconds=wait_seconds).events
         driver.command(learning_rate=1 / epoch, epochs=epoch)
     worker.join(10)
     assert [answer.learning_rate for answer in answers[:-1]] == [1 / n for n in range(1, epochs)]
-    assert time.monotonic() - begun < patience
+    assert time.monotonic() - begun < wait_seconds
 
 
 def test_errors_survive_pickling(serve, tools):

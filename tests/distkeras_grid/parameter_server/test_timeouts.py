@@ -13,8 +13,8 @@ from distkeras_grid.parameter_server.timeouts import (
 
 def test_every_state_of_a_seat_has_its_row():
     for status in ("absent", "lost", "joined", "ready", "running"):
-        for doing in get_args(Activity):
-            found = state_of(status, doing)
+        for activity in get_args(Activity):
+            found = state_of(status, activity)
             assert found is not None
             assert found.statuses[0][0] == status
     assert state_of("finished", "") is state_of("failed", "") is None

@@ -47,7 +47,7 @@ class Server:
     def __init__(self, *news):
         self.news, self.told, self.samples, self.commands = [*news], 0, 0, []
 
-    def poll(self, captured=0, patience=0.0):  # noqa: ARG002
+    def poll(self, captured=0, wait_seconds=0.0):  # noqa: ARG002
         events = self.news.pop(0) if self.news else ()
         self.samples += sum(e.samples for e in events if isinstance(e, WindowRecord))
         self.told += len(events)
@@ -211,11 +211,11 @@ class Mortal(Server):
         super().__init__(*news)
         self.answers = answers
 
-    def poll(self, captured=0, patience=0.0):
+    def poll(self, captured=0, wait_seconds=0.0):
         if self.told and not self.answers:
             raise ServerUnreachableError("It is gone.")
         self.answers -= 1
-        return super().poll(captured, patience)
+        return super().poll(captured, wait_seconds)
 
 
 def test_a_run_whose_server_has_died_says_so():
@@ -274,8 +274,8 @@ def test_a_worker_that_has_finished_is_not_started_again(monkeypatch):
     """Its executor dies before the other worker has finished."""
 
     class First(Server):
-        def poll(self, captured=0, patience=0.0):
-            update = super().poll(captured, patience)
+        def poll(self, captured=0, wait_seconds=0.0):
+            update = super().poll(captured, wait_seconds)
             (other,) = update.seats
             first = SeatStatus(0, 6, "finished", 0, 0)
             return msgspec.structs.replace(
@@ -292,10 +292,10 @@ def test_a_worker_that_has_finished_is_not_started_again(monkeypatch):
 class Two(Server):
     """Worker 1 gets on and finishes, and worker 0 is lost."""
 
-    def poll(self, captured=0, patience=0.0):
-        update = super().poll(captured, patience)
+    def poll(self, captured=0, wait_seconds=0.0):
+        update = super().poll(captured, wait_seconds)
         (other,) = update.seats
-        lost = SeatStatus(0, 6, "lost", ROWS, 0, beats=1, host="node-0", log="/logs/0")
+        lost = SeatStatus(0, 6, "lost", ROWS, 0, heartbeats=1, host="node-0", log="/logs/0")
         return msgspec.structs.replace(
             update, seats=(lost, msgspec.structs.replace(other, worker=1))
         )
@@ -365,7 +365,7 @@ def test_what_a_worker_reports_ends_the_run_by_its_name():
 class Absent(Server):
     """Nobody ever comes."""
 
-    def poll(self, captured=0, patience=0.0):  # noqa: ARG002
+    def poll(self, captured=0, wait_seconds=0.0):  # noqa: ARG002
         return CenterUpdate(0, 0, (SeatStatus(0, -1, "absent", None, 0),), ())
 
 

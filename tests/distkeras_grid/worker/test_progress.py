@@ -18,8 +18,8 @@ class Client:
     def __init__(self, *errors):
         self.errors, self.told, self.often = [*errors], [], threading.Event()
 
-    def beat(self, doing, done, host, log):  # noqa: ARG002
-        self.told.append((doing, done))
+    def beat(self, activity, done, host, log):  # noqa: ARG002
+        self.told.append((activity, done))
         if len(self.told) > 3:
             self.often.set()
         if self.errors:
@@ -51,12 +51,12 @@ def test_a_worker_reads_until_the_first_block_is_there_and_then_counts_batches()
 
     def blocks():
         for _ in range(2):
-            seen.append((progress.doing, progress.done))
+            seen.append((progress.activity, progress.done))
             yield RowBlock((np.zeros((3, 2, 1)),), (np.zeros((3, 2)),))
 
     list(progress.through(blocks()))
     assert seen == [("reading", 0), ("training", 3)]
-    assert (progress.doing, progress.done) == ("training", 6)
+    assert (progress.activity, progress.done) == ("training", 6)
 
 
 @pytest.mark.parametrize("there", [True, False])
