@@ -27,6 +27,8 @@ from distkeras_grid.feeding.schema import Field
 
 # Layout of a data set. 1: one manifest, ``_dataset.json``, and shards without a run in their names.
 LAYOUT = 2
+# Columns of data sets whose manifest does not say how many they have, those of 0.1.0.
+FIRST_COLUMNS = 26
 # Keys without which a manifest describes no tiles.
 REQUIRED = ("image", "spec", "settings", "sources", "last_shard", "last_update")
 # Settings that must not change while a data set is added to.
@@ -128,7 +130,7 @@ class DataSet:
 
     def _check_columns(self, settings: TilingSettings) -> None:
         """Refuse tiles with other columns: programs take those of one file for those of all."""
-        columns = self.content.get("columns")
+        columns = self.content.get("columns", FIRST_COLUMNS)
         if columns != len(COLUMNS):
             raise ConfigurationError(
                 f"The tiles in {settings.output} have {columns} columns, and those of this release "

@@ -322,26 +322,29 @@ def why_no_webhdfs(address: Address, path: str, file: str | None) -> str:
 
     stopped = Event()
 
-    def ask() -> None:
+    def ask() -> str:
         # A connection of its own: if nothing answers in time, nobody waits for it any more.
         with WebHdfsConnection(address, stopped=stopped) as connection:
             connection.status(path)
-            if file is not None:
-                connection.read_range(file, 0, 1)
+            try:
+                if file is not None:
+                    connection.read_range(file, 0, 1)
+            except StorageError as error:
+                # A DataNode that refuses this file can be reached.
+                return _reason(error) if isinstance(error.__cause__, Unreachable) else ""
+        return ""
 
     # In a thread, because resolving a wrong host name may take minutes.
     pool = ThreadPoolExecutor(1)
     try:
-        pool.submit(ask).result(TASK_SECONDS)
+        return pool.submit(ask).result(TASK_SECONDS)
     except NoAnswer:
         stopped.set()
         return f"no answer within {TASK_SECONDS:g} s"
     except StorageError as error:
-        # A server that refuses this file can be reached.
-        return _reason(error) if isinstance(error.__cause__, Unreachable) else ""
+        return _reason(error)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    return ""
 
 
 def connection_to(address: Address) -> WebHdfsConnection:

@@ -115,6 +115,16 @@ def test_nodes_that_cannot_reach_hdfs_say_why(server, monkeypatch):
         assert why_no_webhdfs(hdfs.address, "/raw", "/raw/0.png")
 
 
+@pytest.mark.parametrize("kind", ["page", "AccessControlException"])
+def test_a_namenode_that_answers_otherwise_is_a_reason_too(kind, monkeypatch):
+    """All images would be left out, one by one, where Spark can read them."""
+    monkeypatch.setattr(failures, "PAUSES", ())
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.faults["GETFILESTATUS"] = Fault(kind, times=-1)
+        assert why_no_webhdfs(hdfs.address, "/raw", None)
+
+
 def test_nodes_that_get_no_answer_in_time_say_so(monkeypatch):
     monkeypatch.setattr(file_access, "TASK_SECONDS", 0.3)
     with loopback() as hdfs:
