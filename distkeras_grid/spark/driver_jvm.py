@@ -1,11 +1,15 @@
-"""The address of Spark's JVM when it starts."""
+"""The start of Spark's JVM: its address, and what is done when it is interrupted."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+import psutil
+
+from distkeras_grid.spark.internals import has_jvm
 
 
 @contextmanager
@@ -35,3 +39,23 @@ def resolves(host: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def launching() -> Iterator[None]:
+    """Kill the JVM that the block starts if the block is interrupted before Python knows its port.
+
+    It would stay for ever: PySpark has then deleted the folder in which a JVM leaves its port, and
+    only one that has left it ends with its process.
+    """
+    this = psutil.Process()
+    before = set(this.children())
+    try:
+        yield
+    except BaseException:
+        if not has_jvm():
+            for child in set(this.children()) - before:
+                with suppress(psutil.NoSuchProcess):
+                    if any("spark" in word.lower() for word in child.cmdline()):
+                        child.kill()
+        raise

@@ -30,6 +30,13 @@ def active_context() -> SparkContext | None:
     return None if context is None or context._jsc is None else context
 
 
+def has_jvm() -> bool:
+    """Whether this process has started a JVM and knows its port."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
 def is_classic(session: object) -> bool:
     """Whether a session has a JVM, which those of Spark Connect have not."""
     return hasattr(session, "_jsparkSession")

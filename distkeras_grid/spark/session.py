@@ -6,15 +6,18 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
 from distkeras_grid.spark.cancel import stop_jobs_with_cells
-from distkeras_grid.spark.driver_jvm import with_address
+from distkeras_grid.spark.driver_jvm import launching, with_address
 from distkeras_grid.spark.internals import (
     active_context,
     attempt_of,
@@ -106,7 +109,7 @@ def build_session(
     for key, value in ours.items():
         builder = builder.config(key, value)
     is_local = local_cores(ours.get("spark.master", "")) is not None
-    with with_address() if is_local else nullcontext():
+    with launching(), with_address() if is_local else nullcontext():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     silence_writes(session.sparkContext)
@@ -233,20 +236,45 @@ def executor_slots(setting: Callable[[str], str | None]) -> int:
 
 # For how many tasks Spark cuts files; it takes the cores of the executors if it is not set.
 _CUTS = "spark.sql.leafNodeDefaultParallelism"
+# Settings that blocks of `setting_of_session` have changed.
+_changed: WeakKeyDictionary[SparkSession, dict[str, _Changed]] = WeakKeyDictionary()
+_changing = threading.Lock()
+
+
+@dataclass
+class _Changed:
+    users: str | None
+    # What the blocks want that have not ended, the newest last.
+    wanted: dict[object, str] = field(default_factory=dict)
 
 
 @contextmanager
 def setting_of_session(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Change a setting of a session for the time of a block; the user's own one comes back."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+    """Change a setting of a session for the time of a block; the user's own one comes back.
+
+    Blocks of several threads may overlap. The newest one that has not ended decides, and the user's
+    value comes back with the end of the last one.
+    """
+    block = object()
+    with _changing:
+        of_session = _changed.setdefault(spark, {})
+        changed = of_session.get(name) or _Changed(spark.conf.get(name, None))
+        # First, because Spark may refuse the value.
+        spark.conf.set(name, value)
+        of_session[name] = changed
+        changed.wanted[block] = value
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        with _changing:
+            del changed.wanted[block]
+            if not changed.wanted:
+                del of_session[name]
+            now = next(reversed(changed.wanted.values()), changed.users)
+            if now is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, now)
 
 
 def read_parallelism(spark: SparkSession) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from distkeras_grid.errors import ClusterError, NotAuthenticatedError
 from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.signals import is_interrupt
-from distkeras_grid.spark.driver_jvm import with_address
+from distkeras_grid.spark.driver_jvm import launching, with_address
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.spark_submit import last_lines
 from distkeras_grid.tickets import Keytab
@@ -62,7 +62,7 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
         fixed = {"spark.master": "local", "spark.submit.deployMode": "client"}
         conf = _Settings({**ONE_CONNECT, **settings, **fixed})
         try:
-            with with_address():
+            with launching(), with_address():
                 gateway = launch(conf, {"stdout": log, "stderr": log})
         except PySparkRuntimeError as error:
             message = f"Java does not start, or refuses the settings. Received: {last_lines(log)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,20 @@ def test_what_the_user_has_not_set_is_not_set_afterwards(spark):
     assert spark.conf.get(SETTING, None) is None
     with planned_for(spark, None):
         assert spark.conf.get(SETTING, None) is None
+
+
+@pytest.mark.parametrize("ended", [7, 9])
+def test_the_users_setting_comes_back_when_the_last_of_several_runs_ends(spark, setting, ended):
+    """Runs of several threads do not end in the order in which they began."""
+    setting(5)
+    blocks = {tasks: ExitStack() for tasks in (7, 9)}
+    for tasks, block in blocks.items():
+        block.enter_context(planned_for(spark, tasks))
+    blocks.pop(ended).close()
+    ((left, block),) = blocks.items()
+    assert read_parallelism(spark) == left
+    block.close()
+    assert spark.conf.get(SETTING) == "5"
 
 
 def test_a_value_that_spark_refuses_changes_nothing_for_later_blocks(spark):
