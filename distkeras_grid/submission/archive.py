@@ -73,6 +73,13 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 def make_private(folder: Path) -> None:
     """Make a folder in which no other user may replace a file: it runs in this user's name."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # One that exists may be open to others; that of another user is an error.
+    folder.chmod(0o700)
+
+
+def is_packed(archive: Path) -> bool:
+    """Whether an archive of this user is there; others may have put one into an open folder."""
+    return archive.exists() and archive.stat().st_uid == os.getuid()
 
 
 def build(environment: Environment, target: Path, say: Say) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from distkeras_grid.errors import OutputExistsError
 from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.submission.archive import Environment, build
+from distkeras_grid.submission.archive import Environment, build, is_packed
 
 # Below the user's home directory.
 FOLDER = ".distkeras_grid/environments"
@@ -36,7 +36,7 @@ def place(
     if storage.exists(uri):
         say(f"the environment has been uploaded before: {uri}")
         return
-    if not local.exists():
+    if not is_packed(local):
         build(environment, local, say)
     if uri != str(local):
         _upload(local, uri, storage, say)

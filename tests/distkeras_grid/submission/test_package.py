@@ -51,6 +51,7 @@ def test_another_file_of_that_name_is_not_believed(tmp_path: Path):
 
 
 def test_nobody_else_can_replace_it(tmp_path: Path):
+    (tmp_path / "packages").mkdir(mode=0o777)
     path = write_package("0.1.0", tmp_path / "packages")
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert path.stat().st_mode & 0o777 == 0o644
