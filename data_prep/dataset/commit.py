@@ -182,7 +182,7 @@ class Transaction:
     def _conflict(self, present: int | None) -> BusyError:
         return BusyError(
             f"{self._root} has {'no version' if present is None else f'version {present}'} by now: "
-            "another run has changed it while this one worked, so nothing more of this one was "
+            "another run has changed it while this one worked, so nothing of this one was "
             "committed. Run it again, when no other one works on this data set."
         )
 

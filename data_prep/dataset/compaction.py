@@ -41,7 +41,6 @@ class ShardFiles:
     """A shard on disk."""
 
     number: int
-    name: str
     files: dict[str, int]  # Number of Parquet files, by the split in whose folder they are
     size: int  # Size of all files, bytes
 
@@ -120,7 +119,7 @@ def _shard_files(storage: Storage, root: str, known: DataSet) -> list[ShardFiles
             if split.startswith("split="):
                 names = storage.list_names(f"{folder}/{split}")
                 files[split] = sum(each.endswith(".parquet") for each in names)
-        shards.append(ShardFiles(number, name, files, storage.size(folder)))
+        shards.append(ShardFiles(number, files, storage.size(folder)))
     return shards
 
 

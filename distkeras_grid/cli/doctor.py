@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Check Java, Hadoop's configuration, Spark's settings, the executors' Python, the connection from the
 executors to the driver, memory and storage. Each check prints one line, with what to change. It
-takes a few seconds after Spark has started. Every training makes the same checks and stops at the
-first that fails; doctor makes all of them. The exit code is 5 if any fails.
+takes a few seconds after Spark has started. Every training checks slots, packages and connection
+itself, and stops at the first that fails. The exit code is 5 if any fails.
 """
 EPILOG = """\
 examples:

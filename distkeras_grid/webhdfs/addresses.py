@@ -145,8 +145,8 @@ def shown(location: str) -> str:
 
     Examples
     --------
-    >>> shown("ftp://ada:se@cret@host:2121/tiles"), shown("/data/tiles")
-    ('ftp://host:2121/tiles', '/data/tiles')
+    >>> shown("http://ada:se@cret@host:8080/tiles"), shown("/data/tiles")
+    ('http://host:8080/tiles', '/data/tiles')
     """
     scheme, separator, rest = location.partition("://")
     host, slash, path = rest.partition("/")

@@ -32,7 +32,9 @@ TASK = {
 COMMON = {"start_date": datetime(2026, 1, 1), "catchup": False, "max_active_runs": 1}
 
 with DAG("grid_tiles", schedule="30 1 * * *", **COMMON):
-    BashOperator(task_id="tile", bash_command=TILE, **TASK)
+    # It commits once, at its end: what takes longer begins again in the next night.
+    longer = {"execution_timeout": timedelta(days=3)}
+    BashOperator(task_id="tile", bash_command=TILE, **{**TASK, **longer})
 
 with DAG("grid_training", schedule="0 6 * * 6", **COMMON):
     BashOperator(task_id="retrain", bash_command=RETRAIN, **TASK)

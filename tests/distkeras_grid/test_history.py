@@ -68,7 +68,7 @@ def test_local_sets_are_a_table_and_survive_being_written(history):
             digest=f"{worker:016x}",
             read_seconds=0.5,
             bytes_read={"http://a": 7, "/b": 3},
-            failures={"ftp://c": 2},
+            failures={"http://c": 2},
             metrics={"loss": 0.25, "accuracy": 0.75} if worker else {},
         )
         history.add(LocalRecord(worker, 3, 1, worker == 1, local))

@@ -13,7 +13,7 @@ def test_the_recipe_is_what_was_asked_for():
 
 
 def test_no_password_of_a_mirror_is_shown():
-    sets = LocalSets("tiles", iterations=1, local_train=6, mirrors=["ftp://ada:secret@host/x"])
+    sets = LocalSets("tiles", iterations=1, local_train=6, mirrors=["http://ada:secret@host/x"])
     assert "secret" not in repr(sets)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from distkeras_grid.stores.rendezvous import order_mirrors
 
-MIRRORS = ["file:///a", "ftp://b/x", "http://c", "webhdfs://d:9870/e"]
+MIRRORS = ["file:///a", "http://b/x", "http://c", "webhdfs://d:9870/e"]
 texts = st.text("ab:/\0", max_size=8)
 names = st.lists(texts, min_size=1, max_size=6, unique=True)
 
