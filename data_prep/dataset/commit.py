@@ -78,9 +78,9 @@ def require_head(files: Storage, root: str) -> DataSet:
 
 
 class Transaction:
-    """The shards that one run writes, and its commits; an error deletes what is not committed.
+    """The shards that one run writes, and its commit; an error deletes what is not committed.
 
-    `head`: the version that the run began with, or has committed since; None if there is none.
+    `head`: the version that the run began with; None if there is none.
     """
 
     def __init__(self, files: Storage, root: str, head: DataSet | None) -> None:
@@ -89,7 +89,7 @@ class Transaction:
         self._root = root
         self._run = run_id(datetime.now(UTC))
         self._last = -1 if head is None else head.manifest.last_shard
-        self._names: dict[int, str] = {}  # Shards that are not committed, by number
+        self._names: dict[int, str] = {}  # Shards that this run has written, by number
         self._is_new = not files.exists(root)
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Transaction:
 
     @property
     def pending(self) -> set[int]:
-        """The numbers of the shards that are written and not committed."""
+        """The numbers of the shards that this run has written."""
         return set(self._names)
 
     def new_shard(self) -> tuple[int, str]:
@@ -140,7 +140,7 @@ class Transaction:
         return f"{self._root}/{self.name(number)}"
 
     def discard(self, number: int) -> None:
-        """Delete a shard that is not committed."""
+        """Delete a shard that this run has written."""
         self._files.delete(self.folder(number))
         del self._names[number]
 
@@ -169,8 +169,6 @@ class Transaction:
             # A client that got no answer asks again, and is told of its own file.
             if self._files.read_bytes(uri) != text.encode():
                 raise self._conflict(number) from error
-        self._names.clear()
-        self.head = head
         return head
 
     def check(self) -> None:

@@ -26,7 +26,7 @@ MB = 1 << 20
 def held(number, files, mean):
     split = {"split=train": files - files // 4, "split=test": files // 4}
     files_of = {name: n for name, n in split.items() if n}
-    return ShardFiles(number, f"shard={number}", files_of, files * mean * MB)
+    return ShardFiles(number, files_of, files * mean * MB)
 
 
 def numbers(bundles):
@@ -56,7 +56,7 @@ def test_what_was_compacted_is_not_compacted_again(files, mean):
     for bundle in choose_shards(nights):
         size = sum(each.size for each in bundle)
         full = size // compaction.SMALL_FILE_BYTES
-        after = ShardFiles(9, "shard=9", {"split=train": full + 1, "split=test": 1}, size)
+        after = ShardFiles(9, {"split=train": full + 1, "split=test": 1}, size)
         assert choose_shards([after]) == []
 
 
