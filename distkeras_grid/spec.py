@@ -34,7 +34,6 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 Quorum: TypeAlias = Annotated[float, msgspec.Meta(ge=0.5, le=1)]
 #: A time limit [s].
 Timeout: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
-#: What becomes of a worker's optimizer state from window to window.
 #: How vectors travel, where not as they are.
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 #: What happens to a commit with NaN or infinity: it is left out, or the run stops.

@@ -85,7 +85,8 @@ class UpdateResult:
     tiles : int
         Number of tiles cut.
     left_out : dict of str to str
-        Why images could not be tiled, by path. Names that begin with ``_`` or ``.`` are passed over.
+        Why images could not be tiled, by path. Names that begin with ``_`` or ``.`` are passed
+        over.
     report : str, optional
         Path of the report page; the same figures as JSON are beside it.
     relabelled : int, default 0

@@ -22,7 +22,8 @@ from distkeras_grid.weights import StateSection, Variable, WeightLayout
 #: The name under which custom objects allow code in an archive, which is the user's own.
 LAMBDAS = "__lambda__"
 # Arguments that each layer has, and those without a name.
-OF_EVERY_MODEL = {"name", "trainable", "dtype"}
+# Arguments that Keras gives by itself when it builds a model again.
+GIVEN_BY_KERAS = {"name", "trainable", "dtype", "inputs", "outputs"}
 VARIABLE_ARGUMENTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OWN_COMPILE = "`compile\\(\\)` was not called"
 _GENERATORS = b"distkeras_grid generators:"
@@ -299,22 +300,34 @@ def accept_parts(model: Any) -> None:
 
 
 def _refuse_undescribed(model: Any) -> None:
-    """Refuse a class of models that Keras would build again with the defaults of its arguments."""
+    """Refuse a class that Keras would build again with the defaults of some of its arguments."""
     import keras
 
     for layer in layers_of(model):
         kind: Any = type(layer)
-        own = kind.__init__ is not keras.Model.__init__ and not _is_of_keras(kind)
-        if not isinstance(layer, keras.Model) or not own:
+        constructor, description = _definer(kind, "__init__"), _definer(kind, "get_config")
+        if _is_of_keras(constructor) or (
+            issubclass(description, constructor) and not _is_of_keras(description)
+        ):
             continue
-        default = kind.get_config is keras.Model.get_config
+        try:
+            # Of models without one of their own it has the defaults, whatever was given.
+            config = {} if isinstance(layer, keras.Model) else layer.get_config()
+        except NotImplementedError:
+            # Keras refuses it in its own words.
+            continue
         _, *parameters = inspect.signature(kind.__init__).parameters.values()
         named = [each.name for each in parameters if each.kind not in VARIABLE_ARGUMENTS]
-        if default and set(named) - OF_EVERY_MODEL:
+        if unknown := [each for each in named if each not in {*GIVEN_BY_KERAS, *config}]:
             raise ConfigurationError(
-                f"Keras does not know with which {', '.join(named)} {kind.__name__} was built. "
+                f"Keras does not know with which {', '.join(unknown)} {kind.__name__} was built. "
                 f"Give {kind.__name__} get_config(), which returns its constructor's arguments."
             )
+
+
+def _definer(kind: type, name: str) -> type:
+    """Return the class whose method another one has."""
+    return next(each for each in kind.__mro__ if name in vars(each))
 
 
 def _is_of_keras(kind: type) -> bool:

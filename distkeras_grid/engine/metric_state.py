@@ -120,6 +120,35 @@ def _same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
+def declare_metrics(model: Any, data: Any) -> None:
+    """Create the variables of a compiled model's loss and metrics, and compute nothing.
+
+    `data`: what ``train_step`` takes; only shapes and types count.
+    """
+    import keras
+    from keras.src.backend import compute_output_spec
+
+    if has_own_train_step(model) and _has_nothing_compiled(model, data):
+        return
+    symbols = keras.tree.map_structure(
+        lambda value: None if value is None else keras.KerasTensor(value.shape, value.dtype.name),
+        keras.utils.unpack_x_y_sample_weight(data),
+    )
+    x, y, weight = symbols
+    prediction = compute_output_spec(model, x, training=False)
+    try:
+        if model.loss is not None:
+            # Without one, Keras adds what the layers give, and a symbolic call keeps none of it.
+            compute_output_spec(model.compute_loss, x, y, prediction, sample_weight=weight)
+        compute_output_spec(model.compute_metrics, x, y, prediction, sample_weight=weight)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"Keras does not compute the loss and metrics of model {model.name!r}: {error} "
+            f"Received: loss={model.loss!r}. Give one of your own as an object, and name it in "
+            "custom_objects."
+        ) from error
+
+
 def _has_nothing_compiled(model: Any, data: Any) -> bool:
     # Such a model may have no call() of its own.
     import keras
@@ -136,16 +165,9 @@ def build_metrics(model: Any, data: Any) -> None:
         return
     values = [(v, v.numpy()) for v in model.non_trainable_variables]
     prediction = model(x, training=False)
+    model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
     update = partial(model.compute_metrics, x, y, prediction, sample_weight=weight)
-    try:
-        model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
-        update()
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"Keras does not compute the loss and metrics of model {model.name!r}: {error} "
-            f"Received: loss={model.loss!r}. Give one of your own as an object, and name it in "
-            "custom_objects."
-        ) from error
+    update()
     _refuse_what_does_not_add(model, update)
     for variable, value in values:
         variable.assign(value)

@@ -201,8 +201,8 @@ class WorkerClient:
         The driver ends the wait for the others. Meanwhile the server sends signs of life; without
         them the connection counts as broken.
 
-        `window_seconds`: measured time of one window's batches [s], for the driver's check of the
-        network.
+        `window_seconds`: measured time of one window's batches [s]; after several of them without
+        progress the driver starts the worker again.
         """
         self._rows, self._digest, self._window_seconds = rows, digest, window_seconds
         with self._turn:

@@ -174,12 +174,12 @@ class ServerCore:
                 actions = self._join(event)
             else:
                 actions = self._lose(event.sender)
+            return self._hold(actions) if self._spec.schedule.epoch_barrier else actions
         except ParameterServerError:
             raise
         except Exception as error:
             self.failure = name_and_text(error)
             raise
-        return self._hold(actions) if self._spec.schedule.epoch_barrier else actions
 
     # Seats
 

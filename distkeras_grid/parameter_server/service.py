@@ -153,7 +153,9 @@ class Service:
                         self._serve_driver(channel)
                 except ParameterServerError as error:
                     sys.stderr.write(f"{type(error).__name__}: {error}\n")
-                    self._say_goodbye(channel, error)
+                    # The process ends now. To all it is a lost server, also to who waited.
+                    if not self.broken:
+                        self._say_goodbye(channel, error)
                 except OSError as error:
                     # The loss of a worker is an event of its own, and concerns no other connection.
                     sys.stderr.write(f"a connection broke: {error}\n")

@@ -190,7 +190,7 @@ class Checkpointer:
             try:
                 server.begin_checkpoint(at_once=at_once)
             except RefusedError as error:
-                # The rule has failed since the last events; the next ones have its error.
+                # An outlier has stopped the run since the last events; the next ones tell it.
                 self.give_up(str(error))
 
     def give_up(self, reason: str) -> None:

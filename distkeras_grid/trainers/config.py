@@ -239,6 +239,11 @@ class TrainerConfig(ModelParameter, ABC):
         return self.num_workers
 
     @property
+    def optimizer_rate(self) -> float | None:
+        """The rate that the worker optimizer is given, None for its own."""
+        return self.learning_rate
+
+    @property
     def share(self) -> Share:
         """Which rows each worker trains on: its share, all, or as many drawn at random."""
         return "partition"
@@ -289,7 +294,7 @@ class TrainerConfig(ModelParameter, ABC):
             loss=self.loss,
             metrics=self.metrics,
             loss_weights=self.loss_weights,
-            learning_rate=self.learning_rate,
+            learning_rate=self.optimizer_rate,
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.metric_state import as_numbers, build_metrics
+from distkeras_grid.engine.metric_state import as_numbers, declare_metrics
 from distkeras_grid.engine.model_io import input_dtypes, pack_like_model
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
@@ -100,8 +100,7 @@ def prepare_metrics(model: keras.Model, columns: Columns) -> None:
     )
     weight = None if columns.weight is None else np.ones((1, 1), np.float32)
     data = batch_of(model, columns.features, columns.labels, RowBlock(x, y, weight))
-    build_metrics(model, data)
-    model.reset_metrics()
+    declare_metrics(model, data)
 
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:

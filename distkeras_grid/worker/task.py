@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distkeras_grid.array_tree import pack
 from distkeras_grid.errors import (
+    AuthenticationError,
     ConfigurationError,
     FencedError,
     GridError,
     LocalDiskError,
     NoSpaceError,
-    RemoteProtocolError,
+    ProtocolError,
     ServerUnreachableError,
 )
 from distkeras_grid.feeding.batches import BatchSampler, EpochSampler, policy_of
@@ -48,10 +49,11 @@ SUMMARY_SCHEMA = (
     "import_seconds double, read_seconds double, compile_seconds double, outcome binary"
 )
 
-# Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection, a
-# disk of this host, which is full or fails.
+# Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection or
+# bytes that were altered on it (while it is opened again, they look like another key), a disk of
+# this host, which is full or fails.
 MAY_HEAL = (
-    *(FencedError, ServerUnreachableError, RemoteProtocolError),
+    *(FencedError, ServerUnreachableError, ProtocolError, AuthenticationError),
     *(NoSpaceError, LocalDiskError),
 )
 

@@ -268,9 +268,17 @@ def test_a_rate_of_the_server_needs_its_optimizer(model):
     assert rule.parameters()["rate"] == 0.01
 
 
+def test_with_rho_a_rate_sets_the_force_and_not_the_optimizer(model):
+    trainer = build("AEASGD", model, rho=5, learning_rate=0.1)
+    assert trainer.build_rule(WORKERS, "SGD").parameters() == {"alpha": 0.5}
+    assert trainer.compile_settings().learning_rate is None
+    rated = build("AEASGD", model, worker_optimizer="sgd", learning_rate=0.1)
+    assert rated.compile_settings().learning_rate == 0.1
+
+
 def test_a_force_that_drives_rounds_apart_is_refused(model):
     """As that of dist-keras' rho 5 and rate 0.1: 0.5 times 4 + 1 workers is more than 2."""
-    trainer = build("EASGD", model, alpha=0.5)
+    trainer = build("EASGD", model, rho=5, learning_rate=0.1)
     assert trainer.build_rule(2, "SGD").parameters() == {"alpha": 0.5}
     with pytest.raises(ConfigurationError, match=r"below 0\.4 for rounds of 4 "):
         trainer.build_rule(WORKERS, "SGD")

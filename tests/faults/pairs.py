@@ -260,10 +260,9 @@ class Pair:
             stack.callback(self.launch.cancel)
             self._hold_frame()
             striker = threading.Thread(target=self._strike)
-            spec, network = self.settings.spec, lambda _: ""
             run = Run(
-                *(server, self.launch, spec, self.history),
-                *(progress, Observer(self.history), network),
+                *(server, self.launch, self.settings.spec, self.history),
+                *(progress, Observer(self.history)),
             )
             self.launch.start()
             striker.start()

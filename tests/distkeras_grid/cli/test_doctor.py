@@ -20,7 +20,7 @@ def test_a_line_each_and_a_count(spark, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     subjects = [line.split()[1] for line in lines[:-1]]
     told = "hadoop session slots speculation allocation backend executors server encryption"
-    assert subjects == [*told.split(), "storage", "memory"]
+    assert subjects == [*told.split(), "storage"]
     assert all(line.startswith(("ok ", "warn ")) for line in lines[:-1])
     # Locally nothing leaves the host, whatever the address of the driver.
     assert lines[subjects.index("encryption")].startswith("ok ")

@@ -119,9 +119,25 @@ def test_classes_that_keras_would_build_otherwise_are_refused_by_name():
         def call(self, x):
             return self.dense(x)
 
+    class Functional(keras.Model):
+        def __init__(self, *args, rate=0.1, **options):
+            super().__init__(*args, **options)
+            self.rate = rate
+
+    class Dense(keras.layers.Dense):
+        def __init__(self, units, factor=1.0, **options):
+            super().__init__(units, **options)
+            self.factor = factor
+
     halved, told, bare = Halved(0.1), Told(0.1), Bare()
     for model in (halved, told, bare):
         model(np.ones((1, 4)))
+    inputs = keras.Input((4,))
+    functional = Functional(inputs, keras.layers.Dense(1)(inputs), rate=0.7)
+    with pytest.raises(ConfigurationError, match=r"rate Functional.*get_config"):
+        model_to_bytes(functional)
+    with pytest.raises(ConfigurationError, match=r"factor Dense.*get_config"):
+        model_to_bytes(keras.Sequential([inputs, Dense(1, 2.0)]))
     assert model_from_bytes(model_to_bytes(told), {"Told": Told}).factor == 0.1
     with pytest.raises(ConfigurationError, match=r"factor Halved.*get_config"):
         model_to_bytes(halved)

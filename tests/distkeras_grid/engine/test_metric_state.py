@@ -8,6 +8,7 @@ import pytest
 from distkeras_grid.engine.metric_state import (
     as_numbers,
     build_metrics,
+    declare_metrics,
     results_of,
 )
 from distkeras_grid.errors import ConfigurationError
@@ -193,7 +194,7 @@ def test_a_driver_refuses_a_loss_or_metric_that_keras_does_not_know(compiled, na
     model = net(1)
     model.compile("sgd", **compiled)
     with pytest.raises(ConfigurationError, match=name):
-        build_metrics(model, (np.zeros((1, 3), np.float32), np.zeros((1, 1), np.float32)))
+        declare_metrics(model, (np.zeros((1, 3), np.float32), np.zeros((1, 1), np.float32)))
 
 
 def own_metric(adds):

@@ -215,7 +215,6 @@ class Execution:
                 self.history,
                 progress,
                 self.observer,
-                lambda _: "",
                 checkpointer,
                 since,
             )
