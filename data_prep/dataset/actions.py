@@ -35,7 +35,7 @@ from distkeras_grid.feeding.schema import Field
 
 MOVE = "move it by distkeras-grid revise --labels, or mend the table"
 # What a scan measures and a record keeps: the fields of both.
-MEASURED = sorted(
+OF_SCANS = sorted(
     {each.name for each in fields(ImageScan)} & {each.name for each in fields(ImageRecord)}
 )
 
@@ -198,7 +198,7 @@ def _new_record(
     file: FileInfo,
     previous: ImageRecord | None,
 ) -> ImageRecord:
-    values: dict[str, Any] = {name: getattr(scan, name) for name in MEASURED}
+    values: dict[str, Any] = {name: getattr(scan, name) for name in OF_SCANS}
     values |= {"pixel_sha256": scan.pixel_sha256 or None}
     values |= {"length": file.length, "modified": file.modified}
     if previous is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.geometry.grid import TileSpec
-from data_prep.geometry.tile_quality import Quality, quality_of
+from data_prep.geometry.tile_quality import OF_PIXELS, Quality, quality_of
 from data_prep.geometry.tiler import Tile
 from data_prep.geometry.tiling_config import TilingConfig
 from distkeras_grid.dataset.manifest import ImageRecord
@@ -153,14 +153,7 @@ def record_batch(
 
 def measures_of(tile: Tile, quality: Quality) -> dict[str, float]:
     """Return the measured values of a tile, by the names of the columns."""
-    return {
-        "bg_fraction": quality.flat,
-        "focus": quality.focus,
-        "saturated": quality.saturated,
-        "mean": quality.mean,
-        "std": quality.std,
-        "outside": tile.outside,
-    }
+    return {**{name: getattr(quality, name) for name in OF_PIXELS}, "outside": tile.outside}
 
 
 def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:

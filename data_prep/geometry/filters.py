@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from data_prep.geometry.tile_quality import OF_PIXELS
 from distkeras_grid.errors import ConfigurationError
 
 #: Measured columns of a tile that a filter can name.
-MEASURED = ("bg_fraction", "focus", "saturated", "mean", "std", "outside")
+MEASURED = (*OF_PIXELS, "outside")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import cv2
@@ -20,16 +20,20 @@ FLAT = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Measured properties of the pixels of one tile."""
+    """Measured properties of the pixels of one tile: each is a column of this name."""
 
     # Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in every
     # channel
-    flat: float
+    bg_fraction: float
     mean: float  # mean and std: Mean and standard deviation of the values of all channels
     std: float
     # Mean absolute difference between neighbouring pixels, as a part of the full range
     focus: float
     saturated: float  # Part of the values that are white, the largest possible value
+
+
+#: The names of these columns.
+OF_PIXELS = tuple(each.name for each in fields(Quality))
 
 
 def _cell_edges(tile: int) -> NDArray[np.int64]:
@@ -60,7 +64,7 @@ def quality_of(pixels: Pixels, white: int) -> Quality:
     Examples
     --------
     >>> quality_of(np.full((64, 64), 255, np.uint8), 255)
-    Quality(flat=1.0, mean=255.0, std=0.0, focus=0.0, saturated=1.0)
+    Quality(bg_fraction=1.0, mean=255.0, std=0.0, focus=0.0, saturated=1.0)
     """
     side, count = len(pixels), pixels.size
     edges = _cell_edges(side)
@@ -73,7 +77,7 @@ def quality_of(pixels: Pixels, white: int) -> Quality:
     pairs = [(pixels[:, 1:], pixels[:, :-1]), (pixels[1:], pixels[:-1])] if side > 1 else []
     differences = sum(cv2.norm(one, other, cv2.NORM_L1) for one, other in pairs)
     return Quality(
-        flat=float((variances < (FLAT * white) ** 2).all(axis=2).mean()),
+        bg_fraction=float((variances < (FLAT * white) ** 2).all(axis=2).mean()),
         mean=mean,
         std=math.sqrt(max(0.0, mean_square - mean * mean)),
         focus=differences / max(1, 2 * (count - count // side)) / white,

@@ -80,15 +80,17 @@ def assign_splits(
     """Assign each source to a split.
 
     Sources of one group, with the same bytes or pixels, or linked, go together. The shares count
-    tiles, within each class. The split of a source depends on its pixels and on the seed, not on
-    its position, name or file format.
+    tiles, within each class. The split of a new source depends on its pixels and on the seed, not
+    on its position, name or file format; one that has a split keeps it.
 
     `sources`: sources; if one has a chosen split, all must have one.
+    `fractions`: share of each split. `current`: splits that sources have, by path.
+    `links`: pairs of paths that go together, such as near-duplicates.
     """
     _check_labels(sources)
-    members = connected_groups(sources, links)
+    groups = connected_groups(sources, links)
     if any(source.split for source in sources):
-        return _chosen(sources, members)
+        return _chosen(sources, groups)
     tiled = {source.path for source in canonical_copies(sources).values()}
     units = [
         stratify.SplitGroup(
@@ -97,11 +99,11 @@ def assign_splits(
             weights_of(source for source in unit if source.path in tiled),
             _current_split(unit, current or {}),
         )
-        for unit in members
+        for unit in groups
     ]
     splits = stratify.assign_groups(units, fractions)
     return {
-        source.path: split for unit, split in zip(members, splits, strict=True) for source in unit
+        source.path: split for unit, split in zip(groups, splits, strict=True) for source in unit
     }
 
 

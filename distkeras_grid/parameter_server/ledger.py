@@ -148,8 +148,11 @@ class Ledger:
 
     # Commits
 
-    def validate_commit(self, arrival: ReceivedCommit) -> bool:
-        """Check a commit before it is folded."""
+    def is_new(self, arrival: ReceivedCommit) -> bool:
+        """Return whether a commit has to be folded; one that was folded is only answered again.
+
+        Any other commit than the next one of its seat is refused.
+        """
         seat, commit = self.members.current(arrival.sender), arrival.message
         work = self._work[arrival.sender.seat]
         if seat.status == "running" and commit.sequence < work.next_sequence:

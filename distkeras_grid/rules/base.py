@@ -7,7 +7,8 @@ mini-batches (steps) in the window, ``n`` the number of workers.
 Rules are pure NumPy and hold no state. If something must be remembered between two commits, the
 server keeps it as vectors beside the center and hands them to the rule. A rule acts only on the
 trainable part of a vector; statistics have their own policy (`distkeras_grid.rules.statistics`).
-Every operation is elementwise, so a caller may apply it to vectors slice by slice.
+On the server every operation is elementwise, because the center is folded slice by slice. On the
+worker `compute_commit` has the whole trainable vector, so norms belong there.
 """
 
 from __future__ import annotations

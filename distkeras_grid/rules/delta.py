@@ -38,7 +38,7 @@ class DeltaRule(AsynchronousRule):
     traits: ClassVar[RuleProperties] = RuleProperties(sends=CommitKind.SUMMANDS)
 
     def scale_on_worker(self, delta: Vector, steps: int) -> None:
-        """Scale a delta of so many mini-batches before it is sent."""
+        """Scale a whole delta of so many mini-batches, before it is compressed and sent."""
 
     def scale_on_server(
         self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory

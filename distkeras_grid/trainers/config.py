@@ -117,6 +117,7 @@ class TrainerConfig(ModelParameter, ABC):
     num_epoch: int = parameter(
         default=1, least=1, flag="--epochs N", field="epochs", doc="Passes over the data."
     )
+    # In the specification `schedule.window` and `epochs_per_window`, which `build_spec` computes.
     communication_window: int | Literal["epoch", "once"] | None = parameter(
         default=None,
         least=1,

@@ -177,7 +177,7 @@ def complete_spec(
     config: TrainerConfig,
     data: TrainingData,
     compiled: CompiledModel,
-    columns: DataSpec,
+    described: DataSpec,
     rows: int,
     workers: int,
     *,
@@ -196,7 +196,7 @@ def complete_spec(
     spec = build_spec(
         *(config, rule, window),
         LayoutSpec.of(weight_layout(model), state, worker_state_limit(model)),
-        columns,
+        described,
         {"rows": rows, "workers": workers, "shuffle": data.shuffle, "seed": data.seed},
         compile=compiled.described,
         backend=current_backend(),

@@ -38,7 +38,7 @@ from tests.invariants import test_fault_product as product
 from tests.specs import make_spec
 
 
-def folds_again(self, arrival, check=Ledger.validate_commit):
+def folds_again(self, arrival, check=Ledger.is_new):
     """A commit that was folded is folded once more."""
     if not check(self, arrival):
         self._work[arrival.sender.seat].next_sequence = arrival.message.sequence
@@ -199,7 +199,7 @@ MISTAKES = {
         *(Membership, "current", lambda self, session: self.seats[session.seat]),
         *("zombie twin", "delta"),
     ),
-    "a commit counts twice": (Ledger, "validate_commit", folds_again, "reset", "delta"),
+    "a commit counts twice": (Ledger, "is_new", folds_again, "reset", "delta"),
     "other rows are taken": (Membership, "ready", takes_other_rows, "rows changed", "delta"),
     "rows of others are taken": (
         *(RunSpec, "largest_share", lambda self: self.rows, each_has_its_own_rows),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from data_prep.dataset.actions import (
-    MEASURED,
+    OF_SCANS,
     assign_update_splits,
     decide_actions,
     names_of,
@@ -626,7 +626,7 @@ def test_a_picture_whose_former_file_is_left_out_has_tiles_under_its_new_name_al
 def test_what_a_scan_measures_is_recorded_if_a_record_has_a_field_of_this_name():
     measured = replace(scan("a/0"), pixel_size=0.25, low=1.0, high=9.0, stain="s", notes="page 2")
     record = FolderUpdate([], ["a/0"]).decide(measured).to_tile["a/0"]
-    assert len(MEASURED) > 10
-    assert {name: getattr(record, name) for name in MEASURED} == {
-        name: getattr(measured, name) for name in MEASURED
+    assert len(OF_SCANS) > 10
+    assert {name: getattr(record, name) for name in OF_SCANS} == {
+        name: getattr(measured, name) for name in OF_SCANS
     }

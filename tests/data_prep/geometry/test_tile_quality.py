@@ -30,7 +30,7 @@ def plain(pixels, white):
 
 
 def as_tuple(quality):
-    return quality.flat, quality.mean, quality.std, quality.focus, quality.saturated
+    return quality.bg_fraction, quality.mean, quality.std, quality.focus, quality.saturated
 
 
 def image(height, width, channels, dtype, white):
@@ -89,4 +89,4 @@ def test_without_white_nothing_is_measured():
 def test_texture_in_one_channel_is_no_background():
     pixels = np.full((64, 64, 3), 200, np.uint8)
     pixels[:, :, 1] = np.random.default_rng(1).integers(0, 256, (64, 64))
-    assert quality_of(pixels, 255).flat == 0
+    assert quality_of(pixels, 255).bg_fraction == 0

@@ -69,7 +69,7 @@ def fold_all(state, commits, reply_bytes=0):
 
 
 def fold(state, arrival):
-    assert state.validate_commit(arrival)
+    assert state.is_new(arrival)
     replies, snapshots = fold_all(state, [arrival])
     return replies[0], list(snapshots)
 
@@ -209,8 +209,8 @@ def test_workers_of_a_changed_number_name_only_the_epochs_that_are_left():
     (session,) = begin(state, [100])
     for epoch in (0, 1, 2, 4):
         with pytest.raises(RefusedError):
-            state.validate_commit(arrive(session, 0, epoch=epoch))
-    assert state.validate_commit(arrive(session, 0, epoch=3))
+            state.is_new(arrive(session, 0, epoch=epoch))
+    assert state.is_new(arrive(session, 0, epoch=3))
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_a_worker_trains_no_row_more_often_than_there_are_epochs():
     fold(state, arrive(first, 1, samples=6, version=1))
     for session, sequence in ((first, 2), (second, 0)):
         with pytest.raises(RefusedError):
-            state.validate_commit(arrive(session, sequence, samples=9))
-    assert state.validate_commit(arrive(second, 0, samples=4))
+            state.is_new(arrive(session, sequence, samples=9))
+    assert state.is_new(arrive(second, 0, samples=4))
 
 
 def test_an_epoch_ends_at_the_commit_that_completes_it():
@@ -334,7 +334,7 @@ def test_states_of_metrics_are_added_by_epochs_each_once():
     first, second = begin(state, [4, 4])
     one = arrive(first, 0, samples=4, state=state_of(1, 10), sources={"loss": "total"})
     fold(state, one)
-    assert not state.validate_commit(one), "it was folded before"
+    assert not state.is_new(one), "it was folded before"
     state.repeat(one)
     again = Ledger.from_saved(state._spec, convert(state.to_saved(), SavedLedger))
     (_, seat) = begin(again, [4, 4])
@@ -362,4 +362,4 @@ def test_a_state_of_other_metrics_is_refused(wrong):
     (session,) = begin(state, [8])
     fold(state, arrive(session, 0, state=state_of(1, 2)))
     with pytest.raises(RefusedError, match="the state of its metrics"):
-        state.validate_commit(arrive(session, 1, state=wrong))
+        state.is_new(arrive(session, 1, state=wrong))
