@@ -23,7 +23,7 @@ from distkeras_grid.weights import StateSection, Variable, WeightLayout
 LAMBDAS = "__lambda__"
 # Arguments that each layer has, and those without a name.
 # Arguments that Keras gives by itself when it builds a model again.
-GIVEN_BY_KERAS = {"name", "trainable", "dtype", "inputs", "outputs"}
+OF_KERAS = {"name", "trainable", "dtype", "inputs", "outputs"}
 VARIABLE_ARGUMENTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OWN_COMPILE = "`compile\\(\\)` was not called"
 _GENERATORS = b"distkeras_grid generators:"
@@ -318,7 +318,7 @@ def _refuse_undescribed(model: Any) -> None:
             continue
         _, *parameters = inspect.signature(kind.__init__).parameters.values()
         named = [each.name for each in parameters if each.kind not in VARIABLE_ARGUMENTS]
-        if unknown := [each for each in named if each not in {*GIVEN_BY_KERAS, *config}]:
+        if unknown := [each for each in named if each not in {*OF_KERAS, *config}]:
             raise ConfigurationError(
                 f"Keras does not know with which {', '.join(unknown)} {kind.__name__} was built. "
                 f"Give {kind.__name__} get_config(), which returns its constructor's arguments."
