@@ -20,13 +20,10 @@ ENGINE = "distkeras_grid/engine"
 TRAINING = "distkeras_grid/trainers/test_training.py"
 OTHERS = ("jax", "torch")
 
-#: A layer that waits calls TensorFlow, and so does a loss that a fault spoils. And where loss and
-#: softmax are two steps, Keras clips the probabilities, so rows that are far too large have no
-#: gradient and spoil nothing. Keras' IntegerLookup is made of TensorFlow and of 64 bits.
-ELSEWHERE = (
-    "not quorum_drops and not poisoned and not fault_has_spoiled and not refused_each_time"
-    " and not IntegerLookup"
-)
+#: A layer that waits calls TensorFlow. Where loss and softmax are two steps, Keras clips the
+#: probabilities, so rows that are far too large have no gradient and spoil nothing. Keras'
+#: IntegerLookup is made of TensorFlow and of 64 bits.
+ELSEWHERE = "not quorum_drops and not poisoned and not IntegerLookup"
 #: A dropout with a seed reads it in Python, so PyTorch cannot record it, which jit=True asks for;
 #: and one test asks TensorFlow how many threads it has.
 WITHOUT = {
