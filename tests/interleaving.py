@@ -137,6 +137,9 @@ class Files:
     def write_in_place(self, uri: str, text: str) -> None:
         self._do(("put", uri, text.encode()))
 
+    def read_lines(self, uri: str) -> Iterator[str]:
+        yield from self.read_text(uri).splitlines(keepends=True)
+
     def make_dirs(self, uri: str) -> None:
         self._do(("make", uri))
 
@@ -154,6 +157,9 @@ class Files:
 
     def write_text(self, uri: str, text: str, *, overwrite: bool = False) -> None:
         self.write_bytes(uri, text.encode(), overwrite=overwrite)
+
+    def write_lines(self, uri: str, lines: Any) -> None:
+        self.write_text(uri, "".join(lines))
 
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         self._do(("rename", source, target, overwrite))

@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -39,9 +39,34 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 COPY_BYTES = 8 << 20
 FIRST_FILES = 1000
+#: Longer than any file: Java's largest number.
+LONGEST = 2**63 - 1
 
 # Characters by which Hadoop knows a pattern.
 OF_PATTERNS = "{}[]*?\\"
+
+# A folder gets its name here file by file, or a file may replace another of its name.
+OBJECT_STORES = frozenset(
+    ("s3", "s3a", "s3n", "gs", "oss", "cos", "cosn", "obs", "swift", "wasb", "wasbs")
+)
+
+
+def rename_note(uri: str) -> str | None:
+    """Return what an object store does not guarantee; None for file systems that rename.
+
+    Examples
+    --------
+    >>> rename_note("hdfs://host:8020/checkpoints") is None
+    True
+    """
+    scheme = uri.partition(":")[0].lower()
+    if scheme not in OBJECT_STORES:
+        return None
+    return (
+        f"{uri} is in an object store ({scheme}:), where a rename is not one step. A driver that "
+        "is killed meanwhile, or two that write at once, can leave an output or a checkpoint that "
+        "is not whole. Such a checkpoint is recognized and not used. On HDFS this cannot happen."
+    )
 
 
 def escaped(path: str) -> str:
@@ -142,15 +167,42 @@ class Storage:
                 stream.close()
         return content
 
-    def _rest_of(self, stream: Any) -> bytes:
-        """Return what a stream of the JVM still holds."""
+    def _rest_of(self, stream: Any, most: int = LONGEST) -> bytes:
+        """Return what a stream of the JVM still holds, or so many bytes of it."""
         with tempfile.NamedTemporaryFile(prefix="dkg-") as file:
             target = self.jvm.java.io.FileOutputStream(file.name)
             try:
-                self.jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target)
+                self.jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target, 0, most)
             finally:
                 target.close()
             return Path(file.name).read_bytes()
+
+    def read_lines(self, uri: str) -> Iterator[str]:
+        """Yield the lines of a UTF-8 file with their ends, a few MB of it in memory at a time."""
+        started: list[bytes] = []
+        for content in self._pieces_of(uri):
+            *ended, rest = content.split(b"\n")
+            for line in ended:
+                yield _as_text(uri, b"".join([*started, line, b"\n"]))
+                started.clear()
+            started.append(rest)
+        if last := b"".join(started):
+            yield _as_text(uri, last)
+
+    def _pieces_of(self, uri: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces of `COPY_BYTES`."""
+        with translated("read", uri):
+            file_system, path = self.java_path(uri)
+            stream = file_system.open(path)
+        try:
+            while True:
+                with translated("read", uri):
+                    piece = self._rest_of(stream, COPY_BYTES)
+                if not piece:
+                    return
+                yield piece
+        finally:
+            stream.close()
 
     def _write(self, stream: Any, content: bytes) -> None:
         """Write bytes to a stream of the JVM."""
@@ -172,10 +224,18 @@ class Storage:
 
     def write_bytes(self, uri: str, content: bytes, *, overwrite: bool = False) -> None:
         """Write a file, and create its directories if they are missing."""
+        self._write_pieces(uri, [content], overwrite=overwrite)
+
+    def write_lines(self, uri: str, lines: Iterable[str], *, overwrite: bool = False) -> None:
+        """Write a UTF-8 file, a few MB of it in memory at a time; see `write_bytes`."""
+        self._write_pieces(uri, _joined(lines), overwrite=overwrite)
+
+    def _write_pieces(self, uri: str, pieces: Iterable[bytes], *, overwrite: bool) -> None:
         with self._replacing(uri, overwrite) as temporary, translated("write", uri):
             stream = self._create(temporary)
             try:
-                self._write(stream, content)
+                for piece in pieces:
+                    self._write(stream, piece)
                 _persist(stream)
             finally:
                 stream.close()
@@ -422,6 +482,17 @@ class Storage:
         except BaseException as error:
             self.discard(temporary, error)
             raise
+
+
+def _joined(lines: Iterable[str]) -> Iterator[bytes]:
+    """Yield lines as bytes, many in one piece: each piece goes through a file."""
+    piece = bytearray()
+    for line in lines:
+        piece += line.encode("utf-8")
+        if len(piece) >= COPY_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def _as_text(uri: str, content: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import tempfile
@@ -94,7 +93,7 @@ def write(
     """
     with output.writing() as folder:
         storage.write_bytes(f"{folder}/{MODEL}", archive)
-        storage.write_text(f"{folder}/{HISTORY}", "".join(history.lines()))
+        storage.write_lines(f"{folder}/{HISTORY}", history.lines())
         storage.write_text(f"{folder}/{RUN}", _description(run))
 
 
@@ -144,8 +143,7 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     storage = Storage(active_session())
     check_present(storage, uri)
     run = _read_description(storage, f"{uri}/{RUN}")
-    # Splits at "\n" alone, which `str.splitlines` does not.
-    history = History.from_lines(io.StringIO(storage.read_text(f"{uri}/{HISTORY}")))
+    history = History.from_lines(storage.read_lines(f"{uri}/{HISTORY}"))
     archive = storage.read_bytes(f"{uri}/{MODEL}")
     missing = sorted(set(run.get("custom_objects", ())) - {LAMBDAS} - set(custom_objects or {}))
     try:

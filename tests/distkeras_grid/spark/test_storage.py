@@ -59,6 +59,38 @@ def test_text_round_trip(storage, root):
         storage.read_text(f"{root}/b")
 
 
+LINES = ["short\n", "", "\n", "Größe" * 9 + "\n", "\u2028 and \r stay in their line\n", "no end"]
+
+
+@pytest.mark.parametrize("lines", [[], LINES, LINES[:-1], ["alone"]])
+@pytest.mark.parametrize("piece", [1, 7, 10**6])
+def test_lines_round_trip_in_pieces(storage, root, tmp_path, lines, piece, monkeypatch):
+    monkeypatch.setattr(module, "COPY_BYTES", piece)
+    storage.write_lines(f"{root}/new/file", iter(lines))
+    assert (tmp_path / "new/file").read_bytes() == "".join(lines).encode()
+    assert list(storage.read_lines(f"{root}/new/file")) == [line for line in lines if line]
+
+
+def test_lines_that_cannot_be_read_or_written_are_named(storage, root, tmp_path):
+    with pytest.raises(PathNotFoundError, match="none"):
+        list(storage.read_lines(f"{root}/none"))
+    (tmp_path / "binary").write_bytes(b"text\n\xff\xfe\n")
+    lines = storage.read_lines(f"{root}/binary")
+    assert next(lines) == "text\n"
+    with pytest.raises(StorageError, match="not UTF-8"):
+        next(lines)
+
+    def broken():
+        yield "text\n"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        storage.write_lines(f"{root}/broken", broken())
+    assert names(tmp_path) == ["binary"]
+    with pytest.raises(OutputExistsError):
+        storage.write_lines(f"{root}/binary", ["text"])
+
+
 def test_existing_file_is_kept_unless_told(storage, root, tmp_path):
     storage.write_text(f"{root}/a", "old and longer")
     with pytest.raises(OutputExistsError, match=f"{root}/a"):

@@ -45,6 +45,9 @@ class RunFiles(LocalFiles):
     def resolve(self, uri):
         return uri
 
+    def write_lines(self, uri, lines):
+        self.write_bytes(uri, "".join(lines).encode())
+
     def write_text(self, uri, text):
         self.write_bytes(uri, text.encode())
 
