@@ -262,10 +262,10 @@ def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkey
 def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
     bench = serve(trainable_size=SIZE)
 
-    def fenced(self):
+    def fenced(*_):
         raise FencedError("another one has it")
 
-    monkeypatch.setattr(Channel, "take_file", fenced)
+    monkeypatch.setattr(service.Service, "_lend", fenced)
     gc.collect()
     before = memories()
     with pytest.raises(FencedError):
