@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import select
 import socket
 import struct
 import sys
@@ -89,7 +90,7 @@ class SocketAcceptor:
     """
 
     def __init__(self, listening: socket.socket, welcome: Callable[[SocketStream], None]) -> None:
-        listening.settimeout(LOOK_SECONDS)
+        listening.setblocking(False)
         self._listening, self._welcome = listening, welcome
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._accept_all, daemon=True)
@@ -105,18 +106,25 @@ class SocketAcceptor:
 
     def _accept_all(self) -> None:
         """Accept clients; a failure costs one client, and the next one is accepted."""
+        ready = select.poll()
+        ready.register(self._listening, select.POLLIN)
         with self._listening:
             while not self._closed.is_set():
+                ready.poll(LOOK_SECONDS * 1000)
+                if self._closed.is_set():
+                    # `accept` with a timeout would spin: a Unix socket that is shut down is ready,
+                    # and has nobody to accept.
+                    return
                 try:
                     connected = self._listening.accept()[0]
-                    # On some systems it has the timeout of the listening socket.
                     connected.setblocking(True)
                     # A Unix socket turns other users away.
                     if connected.family == socket.AF_UNIX and not _is_of_this_user(connected):
                         connected.close()
                     else:
                         self._welcome(_stream_of(connected))
-                except TimeoutError:
+                except BlockingIOError:
+                    # Nobody came, or who came has left.
                     continue
                 except OSError as error:
                     if self._closed.is_set():

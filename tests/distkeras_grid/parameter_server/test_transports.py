@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.parameter_server import transports
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
@@ -98,6 +99,17 @@ def test_where_no_unix_socket_leads_to_the_server_a_worker_takes_tcp(
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.transport == "tcp"
     np.testing.assert_array_equal(bench.driver().center(), 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the thread looks after a time")
+@pytest.mark.parametrize("kind", [tcp, unix], ids=lambda kind: kind.__name__)
+def test_a_listening_socket_is_closed_at_once(kind, tmp_path, monkeypatch):
+    """A Unix socket that is shut down has nobody to accept, and says at once that it is ready."""
+    monkeypatch.setattr(transports, "LOOK_SECONDS", 30.0)
+    _, door = kind(tmp_path)
+    begun = time.monotonic()
+    door.close()
+    assert time.monotonic() - begun < 10
 
 
 @pytest.fixture
