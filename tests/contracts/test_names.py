@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -28,10 +29,13 @@ def words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-def modules(*others: str) -> Iterator[tuple[Path, ast.Module]]:
-    for package in ("distkeras_grid", "data_prep", *others):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+@functools.cache
+def modules(*others: str) -> list[tuple[Path, ast.Module]]:
+    return [
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for package in ("distkeras_grid", "data_prep", *others)
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
 
 
 def classes() -> Iterator[tuple[str, Path]]:
