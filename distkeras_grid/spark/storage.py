@@ -226,9 +226,9 @@ class Storage:
         """Write a file, and create its directories if they are missing."""
         self._write_pieces(uri, [content], overwrite=overwrite)
 
-    def write_lines(self, uri: str, lines: Iterable[str], *, overwrite: bool = False) -> None:
-        """Write a UTF-8 file, a few MB of it in memory at a time; see `write_bytes`."""
-        self._write_pieces(uri, _joined(lines), overwrite=overwrite)
+    def write_lines(self, uri: str, lines: Iterable[str]) -> None:
+        """Write a new UTF-8 file, a few MB of it in memory at a time; see `write_bytes`."""
+        self._write_pieces(uri, _joined(lines), overwrite=False)
 
     def _write_pieces(self, uri: str, pieces: Iterable[bytes], *, overwrite: bool) -> None:
         with self._replacing(uri, overwrite) as temporary, translated("write", uri):
@@ -297,12 +297,12 @@ class Storage:
                 source.close()
             self._set_mode(file_system, path, "644")
 
-    def make_public_dirs(self, uri: str, levels: int) -> None:
-        """Create the directory `uri`; it and those above it, `levels` in all, get mode 755."""
+    def make_public_dirs(self, uri: str) -> None:
+        """Create the directory `uri`; it and the one above it get mode 755."""
         self.make_dirs(uri)
         with translated("change the mode of", uri):
             file_system, path = self.java_path(uri)
-            for _ in range(levels):
+            for _ in range(2):
                 self._set_mode(file_system, path, "755")
                 path = path.getParent()
 

@@ -88,7 +88,6 @@ def build(environment: Environment, target: Path, say: Say) -> None:
     say(f"looking up the files of Python {environment.interpreter.version} and {count} packages")
     try:
         # In one step, because another submission may be packing the same archive.
-        make_private(target.parent)
         with fsync.atomic_file(target) as partial:
             members = collect(environment, partial.parent)
             total = sum(member.source.stat().st_size for member in members)

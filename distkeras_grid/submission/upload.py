@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.errors import OutputExistsError, StorageError
 from distkeras_grid.progress import Bytes, Reporter
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.submission.archive import Environment, build, is_packed
+from distkeras_grid.submission.archive import Environment, build, is_packed, make_private
 
 # Below the user's home directory.
 FOLDER = ".distkeras_grid/environments"
@@ -33,7 +33,14 @@ def place(
     An archive is never overwritten, because YARN keeps unpacked copies by name and date.
     """
     local = environment.archive()
-    if storage.exists(uri):
+    try:
+        make_private(local.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{local.parent} cannot be a folder of yours alone: {error}. Set XDG_CACHE_HOME to a "
+            "folder that is yours."
+        ) from error
+    if uri != str(local) and storage.exists(uri):
         say(f"the environment has been uploaded before: {uri}")
         return
     if not is_packed(local):
@@ -48,7 +55,7 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
     folder = uri.rpartition("/")[0]
     if not storage.exists(folder):
         # All users may read it, so a node unpacks it once for all of them.
-        storage.make_public_dirs(folder, levels=2)
+        storage.make_public_dirs(folder)
     try:
         with Reporter(Bytes("uploading", size), to=say, at_once=False) as progress:
             storage.upload(local, uri, lambda count: progress.add(done=count))

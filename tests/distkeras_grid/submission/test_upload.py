@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from distkeras_grid.errors import OutputExistsError
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.submission import archive, upload
 from distkeras_grid.submission.archive import Environment
 from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import this_interpreter
@@ -31,6 +33,25 @@ def test_the_folder_is_in_the_home_on_the_cluster_or_on_this_machine(environment
     on_cluster = f"hdfs://h/user/a/{FOLDER}/{environment.name}"
     assert archive_place(environment, "hdfs://h/user/a") == on_cluster
     assert archive_place(environment, "file:/home/a") == str(environment.archive())
+
+
+@pytest.mark.parametrize("shared", ["", "hdfs"], ids=["on this machine", "on the cluster"])
+def test_an_archive_that_another_user_has_put_here_is_not_shipped(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, shared: str
+):
+    """It would run in this user's name."""
+    local = environment.archive()
+    local.parent.chmod(0o777)
+    monkeypatch.setattr(archive, "os", SimpleNamespace(getuid=lambda: local.stat().st_uid + 1))
+    monkeypatch.setattr(upload, "build", lambda _, target, __: target.write_bytes(b"mine"))
+    storage = SimpleNamespace(
+        exists=lambda uri: uri == str(local) or not uri.startswith("hdfs:"),
+        make_public_dirs=lambda _: None,
+        upload=lambda *_: None,
+    )
+    place(environment, f"{shared}:///user/a/x" if shared else str(local), storage, lambda _: None)
+    assert local.read_bytes() == b"mine"
+    assert local.parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.spark
@@ -59,8 +80,8 @@ def test_another_submission_may_be_first(
     class Late(Storage):
         """The other one appears between our look and our upload."""
 
-        def make_public_dirs(self, uri: str, levels: int) -> None:
-            super().make_public_dirs(uri, levels)
+        def make_public_dirs(self, uri: str) -> None:
+            super().make_public_dirs(uri)
             self.write_bytes(f"{uri}/{environment.name}", b"theirs")
 
     uri = f"{(tmp_path / 'envs').as_uri()}/{environment.name}"
