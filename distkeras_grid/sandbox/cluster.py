@@ -247,6 +247,12 @@ class Sandbox:
             self.layout.root.mkdir(parents=True, exist_ok=True)
         elif not self.layout.state.exists():
             raise self._none()
+        owner = self.layout.state.stat().st_uid if self.layout.state.exists() else os.getuid()
+        if owner != os.getuid():
+            raise SandboxError(
+                f"The sandbox in {self.layout.root} is that of the user with the number {owner}, "
+                "and only this user finds its daemons. Run the command as this user."
+            )
         with self.layout.lock.open("a", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -261,12 +267,6 @@ class Sandbox:
                     f"{self.layout.lock} cannot be locked: {error.strerror}. Choose a --folder on "
                     "a local disk."
                 ) from error
-            owner = self.layout.state.stat().st_uid if self.layout.state.exists() else os.getuid()
-            if owner != os.getuid():
-                raise SandboxError(
-                    f"The sandbox in {self.layout.root} is that of the user with the number "
-                    f"{owner}, and only this user finds its daemons. Run the command as this user."
-                )
             yield
 
     def command(self, verb: str) -> str:

@@ -134,8 +134,14 @@ def test_the_sandbox_of_another_user_is_refused(
 ) -> None:
     """Root found none of its daemons, and deleted the data that they had open."""
     owner = os.getuid()
+
+    def closed(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
     with monkeypatch.context() as patch:
         patch.setattr(cluster.os, "getuid", lambda: owner + 1)
+        # Nor may another user open its lock.
+        patch.setattr(cluster.Path, "open", closed)
         with pytest.raises(SandboxError, match=f"number {owner}"):
             sandbox.stop()
     assert all(sandbox.status().values())
