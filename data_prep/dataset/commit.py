@@ -26,6 +26,7 @@ import msgspec
 from data_prep.dataset.croissant import FILE as CROISSANT
 from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.readme_card import FILE as PAGE
+from data_prep.splits.fingerprint_store import FOLDER as FINGERPRINTS
 from distkeras_grid.dataset.versions import (
     FOLDER,
     file_of,
@@ -51,7 +52,8 @@ from distkeras_grid.spark.storage import Storage
 VACUUM_AGE = timedelta(days=7)
 _TIME = "%Y%m%dT%H%M%S"
 _SHARD = re.compile(r"shard=\d{1,18}(?:-(\d{8}T\d{6})-[0-9a-f]{8})?")
-# Names that `Storage` gives to these files until they are whole.
+# Names that `Storage` gives to files until they are whole.
+_PARTIAL = re.compile(r"_.+\.[0-9a-f]{32}\.tmp")
 PARTIAL = tuple(f"_{name}.*.tmp" for name in (CROISSANT, PAGE))
 
 
@@ -201,8 +203,8 @@ def _listed(head: DataSet | None) -> set[str]:
 def vacuum(files: Storage, root: str, say: Say) -> None:
     """Delete what no kept version lists and is a week old; see `VACUUM_AGE`.
 
-    These are shards of runs that began so long ago, and manifests of former versions. If this
-    fails, the data set is still valid.
+    These are shards of runs that began so long ago, manifests of former versions, and files that a
+    killed run has left half written. If this fails, the data set is still valid.
     """
     before = datetime.now(UTC) - VACUUM_AGE
     try:
@@ -218,6 +220,13 @@ def vacuum(files: Storage, root: str, say: Say) -> None:
             and _is_older(files, f"{root}/{file}", before)
         ]
         gone += [name for name in uncommitted(names, head) if _was_written(name, before)]
+        for folder in ("", *{FOLDER, FINGERPRINTS}.intersection(names)):
+            place = f"{folder}/" if folder else ""
+            gone += [
+                f"{place}{name}"
+                for name in files.list_names(f"{root}/{folder}".rstrip("/"))
+                if _PARTIAL.fullmatch(name) and _is_older(files, f"{root}/{place}{name}", before)
+            ]
         for name in gone:
             files.delete(f"{root}/{name}")
     except GridError as error:

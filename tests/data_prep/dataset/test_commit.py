@@ -247,20 +247,25 @@ def test_a_vacuum_deletes_what_is_old_and_in_no_kept_version():
     young = run_id(datetime.now(UTC))
     week = run_id(datetime.now(UTC) - timedelta(days=6, hours=23))
     older = run_id(datetime.now(UTC) - timedelta(days=7, hours=1))
+    hexes = "0" * 32
     kept = content(7, f"shard=3-{older}", history=[version(5, f"shard=2-{older}")])
     stays = {
         *("_versions/7.json", "_versions/5.json", "_versions/4.json"),
         *(f"shard=3-{older}/part", f"shard=2-{older}/part"),
         # A run that began meanwhile, and one that may still work.
         *(f"shard=4-{young}/part", f"shard=4-{week}/part"),
-        *("mine.txt", "shard=x/part"),
+        *("mine.txt", "shard=x/part", f"_README.md.{'1' * 32}.tmp", f"_likeness/{hexes}.msgpack"),
     }
     goes = {
         *("_versions/3.json", f"shard=1-{older}/part", f"shard=4-{older}/part"),
+        # Of the layout before, in which names had no time.
+        "shard=0/part",
+        *(f"_README.md.{hexes}.tmp", f"_versions/_6.json.{hexes}.tmp"),
+        f"_likeness/_{hexes}.msgpack.{hexes}.tmp",
     }
     disk = {f"{ROOT}/{name}": b"" for name in stays | goes}
     disk[f"{ROOT}/_versions/7.json"] = encoded(kept)
-    old = (stays | goes) - {"_versions/4.json"}
+    old = (stays | goes) - {"_versions/4.json", f"_README.md.{'1' * 32}.tmp"}
     vacuum(Aged(disk, *old), ROOT, print)
     assert set(disk) == {f"{ROOT}/{name}" for name in stays}
 
