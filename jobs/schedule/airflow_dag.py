@@ -29,15 +29,15 @@ TASK = {
     "retry_delay": timedelta(minutes=15),
     "execution_timeout": timedelta(hours=12),
 }
+# What commits once, at its end, begins again when it has not ended in time.
+LONG = {**TASK, "execution_timeout": timedelta(days=3)}
 COMMON = {"start_date": datetime(2026, 1, 1), "catchup": False, "max_active_runs": 1}
 
 with DAG("grid_tiles", schedule="30 1 * * *", **COMMON):
-    # It commits once, at its end: what takes longer begins again in the next night.
-    longer = {"execution_timeout": timedelta(days=3)}
-    BashOperator(task_id="tile", bash_command=TILE, **{**TASK, **longer})
+    BashOperator(task_id="tile", bash_command=TILE, **LONG)
 
 with DAG("grid_training", schedule="0 6 * * 6", **COMMON):
     BashOperator(task_id="retrain", bash_command=RETRAIN, **TASK)
 
 with DAG("grid_compaction", schedule="0 6 * * 0", **COMMON):
-    BashOperator(task_id="compact", bash_command=COMPACT, **TASK)
+    BashOperator(task_id="compact", bash_command=COMPACT, **LONG)
