@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -81,11 +80,11 @@ class Center:
             ruled, sent = center[self._ruled], payload[self._ruled]
             for place in chunks(ruled.size):
                 part = ruled[place]
-                rule.fold(part, sent[place], commit, list(map(itemgetter(place), memory)))
+                rule.fold(part, sent[place], commit, [each[place] for each in memory])
                 small = small and is_small(part)
+            workers = 1 if rule.traits.own_center else self._seats
             for span in self._averaged:
                 averaged, sent = center[span], payload[span]
-                workers = 1 if rule.traits.own_center else self._seats
                 for place in chunks(averaged.size):
                     fold_statistics(averaged[place], sent[place], workers)
                     small = small and is_small(averaged[place])

@@ -28,7 +28,7 @@ class EventLog:
         self.stops_at: int | None = None
 
     def pause(self) -> None:
-        """Tell no events after those of now until `go_on`."""
+        """Tell no events after those of now until `resume`."""
         self.stops_at = self.forgotten + len(self.events)
 
     def resume(self) -> None:

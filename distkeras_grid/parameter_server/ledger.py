@@ -102,6 +102,8 @@ class Ledger:
         #: Sum of the states of the metrics of this epoch's windows, and where these come from.
         self._metrics = np.zeros(0, _METRIC)
         self._sources: Mapping[str, str] = {}
+        # Bytes of the state of each window, once there was one: the same in the whole run.
+        self._metric_bytes: int | None = None
 
     # Seats
 
@@ -159,6 +161,7 @@ class Ledger:
             return False
         if reason := self._unfit(seat, work, commit):
             raise RefusedError(f"{_window_of(arrival)}: {reason}.")
+        self._metric_bytes = len(commit.state)
         return True
 
     def _unfit(self, seat: Seat, work: _Work, commit: WindowCommit) -> str:
@@ -183,7 +186,7 @@ class Ledger:
                 f"the worker has the epochs {first} to {schedule.epochs}, with {windows} windows "
                 "each. Received: a commit of another one"
             )
-        length = self._metrics.nbytes or len(commit.state)
+        length = len(commit.state) if self._metric_bytes is None else self._metric_bytes
         if len(commit.state) != length or length % _METRIC.itemsize:
             return (
                 "the state of its metrics must be as long as that of other windows. Received: "
@@ -475,6 +478,7 @@ class Ledger:
             setattr(ledger, name, getattr(saved, name))
         ledger._epochs_ended, ledger._ended = saved.epochs_ended, saved.ended
         ledger._metrics = np.array(saved.metrics, _METRIC)
+        ledger._metric_bytes = ledger._metrics.nbytes or None
         ledger.rates = list(saved.rates)
         for number, seat in enumerate(saved.seats):
             for name in _LASTING_SEAT:

@@ -10,9 +10,10 @@ An error that concerns only the sender of an event is raised. After a `RefusedEr
 changed and the conversation continues; any other `ParameterServerError` ends it. Whatever concerns
 other connections is an action.
 
-An outlier stops the run for everybody, where it is to: no commit is folded any more. Anything that
-is no `ParameterServerError`, such as a `MemoryError` or a defect of a rule, ends the process of the
-server, because a commit may be in the center and not in the ledger. The driver reads what it wrote.
+With ``on_outlier="stop"`` an outlier ends the run for everybody: no commit is folded any more.
+Anything that is no `ParameterServerError`, such as a `MemoryError` or a defect of a rule, ends the
+process of the server, because a commit may be in the center and not in the ledger. The driver reads
+what it wrote.
 """
 
 from __future__ import annotations
@@ -162,10 +163,8 @@ class ServerCore:
         `now`: its time [s since 1970], never less than before.
         """
         if self.failure:
-            raise ParameterServerError(
-                f"The parameter server failed with {self.failure}. The run ends, because a commit "
-                "may have been folded and not counted. Start it again."
-            )
+            # To all it is a lost server: its process ends.
+            raise ParameterServerError(f"The parameter server has failed with {self.failure}.")
         self.members.now = now
         try:
             if isinstance(event, ReceivedMessage):

@@ -157,6 +157,8 @@ class Service:
                     if not self.broken:
                         self._say_goodbye(channel, error)
                 except OSError as error:
+                    if self.broken:
+                        raise
                     # The loss of a worker is an event of its own, and concerns no other connection.
                     sys.stderr.write(f"a connection broke: {error}\n")
         finally:
@@ -204,8 +206,6 @@ class Service:
                 JoinRequest(hello.seat, hello.attempt), self._epoch + time.monotonic()
             )
             self._deliver([first, *rest])
-        if isinstance(first, RejectWaiter):
-            raise first.error
         if not isinstance(first, SeatGrant):
             raise _no_answer(f"attempt {hello.attempt} of worker {hello.seat} to join")
         return first.session
@@ -330,8 +330,10 @@ class Service:
                 own = action
             elif action.to in self._mailboxes:
                 self._mailboxes[action.to].put(action)
-        if self._settings.spec.schedule.epoch_barrier:
-            (self._driver_is_due.set if self._core.driver_is_due else self._driver_is_due.clear)()
+        if self._core.driver_is_due:
+            self._driver_is_due.set()
+        else:
+            self._driver_is_due.clear()
         return own
 
     # The driver
@@ -354,9 +356,7 @@ class Service:
         with self._lock:
             event = ReceivedMessage[Any](DRIVER, message)
             answer = self._deliver(self._core.handle(event, self._epoch + time.monotonic()), DRIVER)
-        if isinstance(answer, RejectWaiter):
-            raise answer.error
-        if answer is None:
+        if not isinstance(answer, SendReply):
             raise _no_answer(f"the driver's {message!r}")
         return answer
 

@@ -126,7 +126,7 @@ class SocketAcceptor:
                 except BlockingIOError:
                     # Nobody came, or who came has left.
                     continue
-                except OSError as error:
+                except (OSError, MemoryError) as error:
                     if self._closed.is_set():
                         return
                     # Out of file descriptors, or a client that left before it was accepted.

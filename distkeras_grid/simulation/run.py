@@ -188,16 +188,15 @@ class Simulation:
     def _take_seat(self, worker: SimulatedWorker, number: int, attempt: int) -> None:
         """Let another attempt come, or the same one take its seat anew."""
         first, *rest = self._core.handle(JoinRequest(number, attempt), self.now)
-        if isinstance(first, RejectWaiter):
-            raise first.error
-        if isinstance(first, SeatGrant):
-            if attempt == worker.attempt:
-                worker.session = first.session
-            else:
-                worker.join(first.session)
-            self._do(rest)
-            # Rows are there when a worker joins.
-            self._get_ready(worker, first.session)
+        if not isinstance(first, SeatGrant):
+            raise ParameterServerError(f"Attempt {attempt} expects a seat. Received: {first!r}.")
+        if attempt == worker.attempt:
+            worker.session = first.session
+        else:
+            worker.join(first.session)
+        self._do(rest)
+        # Rows are there when a worker joins.
+        self._get_ready(worker, first.session)
 
     def _rejoin(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         self._take_seat(worker, session.seat, session.attempt)
@@ -357,8 +356,6 @@ class Simulation:
 
     def _driver_asks(self, message: Message) -> SendReply:
         first, *rest = self._core.handle(ReceivedMessage(DRIVER, message), self.now)
-        if isinstance(first, RejectWaiter):
-            raise first.error
         self._do(rest)
         if not isinstance(first, SendReply):
             raise ParameterServerError(f"The driver expects an answer. Received: {first!r}.")

@@ -14,7 +14,6 @@ from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import CommitReply, Start, Step
 from distkeras_grid.parameter_server.server_events import ReceivedCommit, ReceivedMessage
 from distkeras_grid.rules import rule_of
-from distkeras_grid.rules.finite_checks import size_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import worker_core as cores
@@ -160,7 +159,7 @@ class SimulatedWorker:
         commit, payload = wanted.commit, wanted.payload.copy()
         size = wire.carry(payload)
         bytes_up = encoded_size(commit, size)
-        self._sent = ReceivedMessage(session, commit, payload, bytes_up, size_of(payload))
+        self._sent = ReceivedMessage(session, commit, payload, bytes_up)
         return size
 
     def deliver(self) -> ReceivedCommit:

@@ -363,3 +363,13 @@ def test_a_state_of_other_metrics_is_refused(wrong):
     fold(state, arrive(session, 0, state=state_of(1, 2)))
     with pytest.raises(RefusedError, match="the state of its metrics"):
         state.is_new(arrive(session, 1, state=wrong))
+
+
+@pytest.mark.parametrize("wrong", [state_of(1, 2, 3), b""])
+def test_states_of_one_round_are_as_long_as_each_other(wrong):
+    """Both are taken before either is folded; one number would be added to all three."""
+    state = make(seats=2, rows=8, rule="averaging")
+    first, second = begin(state, [4, 4])
+    assert state.is_new(arrive(first, 0, samples=2, state=state_of(1)))
+    with pytest.raises(RefusedError, match="the state of its metrics"):
+        state.is_new(arrive(second, 0, samples=2, state=wrong))

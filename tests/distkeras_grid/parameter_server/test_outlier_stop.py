@@ -70,7 +70,7 @@ class Breaking:
         """A worker that has gone may have been the last one whom others waited for."""
         errors = [a.error for a in actions if isinstance(a, RejectWaiter)]
         if self.watches and self.error in map(type, errors):
-            # Some of those who waited may have been answered before the rule failed.
+            # Some of those who waited may have been answered before the outlier came.
             raise Broke(DRIVER, actions)
         super().check_left(actions)
 
@@ -86,22 +86,17 @@ class Breaking:
         finally:
             self.watches = False
 
-    def all_commit(self, payload):
-        for number, worker in enumerate(self.workers):
-            if idle(worker):
-                self.commit_one(number, payload, 1)
-
     # What holds then
 
     def check_broken(self, broke):
         """The model is as it was before the event."""
         waited = {w.session for w in self.workers if w.waits is not None}
         if broke.error is None:
-            # Each is answered once; who began before the rule failed has begun.
+            # Each is answered once; who began before the outlier came has begun.
             told = [action.to for action in broke.actions]
             assert len(set(told)) == len(told)
             due = waited | ({broke.session} if broke.session != DRIVER else set())
-            assert due <= set(told) <= due | {DRIVER}
+            assert set(told) == due
             errors = [a.error for a in broke.actions if isinstance(a, RejectWaiter)]
             assert {type(error) for error in errors} == {self.error}
         else:

@@ -151,18 +151,20 @@ from distkeras_grid.parameter_server import __main__ as server
 from distkeras_grid.parameter_server.center import Center
 
 def fold(*_):
-    raise LookupError("my own mistake \\udcff")
+    raise {kind}("my own mistake \\udcff")
 
 Center.fold = fold
 sys.exit(server.main())
 """
 
 
-def test_a_defect_ends_the_process_and_the_driver_reads_what_it_was(tools, monkeypatch):
+@pytest.mark.parametrize("kind", ["LookupError", "OSError"])
+def test_a_defect_ends_the_process_and_the_driver_reads_what_it_was(tools, monkeypatch, kind):
+    """An error of the system is no broken connection where the core has raised it."""
     start, key = subprocess.Popen, new_key()
 
     def mistaken(command, **options):
-        return start([command[0], "-c", MISTAKEN], **options)
+        return start([command[0], "-c", MISTAKEN.format(kind=kind)], **options)
 
     monkeypatch.setattr(process_module.subprocess, "Popen", mistaken)
     monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.5)
@@ -172,7 +174,6 @@ def test_a_defect_ends_the_process_and_the_driver_reads_what_it_was(tools, monke
             client.ready(100)
             with pytest.raises(ParameterServerError):
                 tools.exchange(client, tools.commit(0))
-        # What it wrote, or what it still answers.
         with pytest.raises(ParameterServerError, match="my own mistake"):
             server.poll(5)
         assert server._started.process.wait(5) == 1
