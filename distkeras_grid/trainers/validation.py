@@ -11,6 +11,7 @@ import numpy as np
 
 from distkeras_grid.engine.metric_state import as_numbers, declare_metrics
 from distkeras_grid.engine.model_io import input_dtypes, pack_like_model
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
     features_from_arrow,
@@ -35,7 +36,17 @@ BATCH_ROWS = 256
 
 def collect(frame: DataFrame, columns: Columns) -> ArraySource:
     """Bring the columns of a DataFrame with rows to the driver, as stored (uint8 stays uint8)."""
-    table = frame.select(*worker_columns(frame, columns)).toArrow().combine_chunks()
+    from pyspark.errors import PySparkException
+
+    try:
+        table = frame.select(*worker_columns(frame, columns)).toArrow().combine_chunks()
+    except PySparkException as error:
+        if "maxResultSize" not in str(error):
+            raise
+        raise ConfigurationError(
+            "The rows do not fit in spark.driver.maxResultSize of the driver. Pass a part of them, "
+            "data.sample(0.1, seed=0), or raise that setting."
+        ) from error
     batches = table.to_batches()
     features, labels = sent_names(columns.features, columns.labelled)
     described = zip(chain(features, labels), (*columns.features, *columns.labelled), strict=True)
