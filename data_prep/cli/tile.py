@@ -270,7 +270,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None = None) -> None:
+def check_early(flags: argparse.Namespace, place: preflight.SubmittedDriver | None) -> None:
     """Refuse what can be known before Spark starts."""
     settings = tiling_settings(flags)
     preflight.check_input(settings.input, "--input", place)

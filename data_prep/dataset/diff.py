@@ -61,12 +61,12 @@ def diff_folder(
     prune: bool,
     fingerprints: Container[str] | None = None,
     new_classes: bool = False,
-    hidden: Collection[str] = (),
+    unseen: Collection[str] = (),
 ) -> FolderDiff:
     """Return which images must be read.
 
     `classes`: names of the classes; empty where there is none yet. `fingerprints`: digests of
-    pixels that have a fingerprint; images without one are read again. Default: all. `hidden`:
+    pixels that have a fingerprint; images without one are read again. Default: all. `unseen`:
     files and folders that cannot be seen.
     """
     same = {path for path, file in files.items() if _is_same_file(base_records.get(path), file)}
@@ -85,7 +85,7 @@ def diff_folder(
         for path, record in base_records.items()
         if record.status == TILED and path not in files
     }
-    away = {path for path in gone if any(each in hidden for each in (path, *folders_of(path)))}
+    away = {path for path in gone if any(each in unseen for each in (path, *folders_of(path)))}
     unchanged = {path for path in same & usable if _is_tiled(base_records[path], fingerprints)}
     # A copy is read if the label of its picture has changed, and the change is reported.
     labels = {

@@ -228,7 +228,7 @@ def result_of(plan: UpdatePlan, manifest: dict[str, Any]) -> UpdateResult:
         tiles=sum(each.tiles for each in tiled),
         filtered=sum(each.filtered or 0 for each in tiled),
         images_without_tiles=tuple(sorted(each.source for each in tiled if not each.tiles)),
-        left_out={**actions.problems, **plan.hidden},
+        left_out={**actions.problems, **plan.unseen},
     )
 
 
@@ -287,7 +287,7 @@ class UpdateRun:
             prune=settings.prune,
             fingerprints=prints if looks else None,
             new_classes=settings.new_classes,
-            hidden=listing.hidden,
+            unseen=listing.unseen,
         )
         scans = self._scan(diff.to_scan, listing, prints)
         new = prints.subset(digest for digest in prints if digest not in stored)

@@ -47,7 +47,7 @@ class Listing:
     """The images of the input folder and their labels, before any image is read."""
 
     files: Mapping[str, FileInfo]
-    hidden: Mapping[str, str]  # Why other images and folders are not listed, by path
+    unseen: Mapping[str, str]  # Why something else is not known, by path
     labels: Mapping[str, Annotation]  # As the rule or the table says, by path
     annotations: Mapping[str, Annotation]  # With the overrides of their paths
     problems: Mapping[str, str]  # Why images cannot be tiled, by path
@@ -76,7 +76,7 @@ class UpdatePlan:
     folds: dict[str, Folds] = field(default_factory=dict)
     new_fingerprints: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     diff: FolderDiff = field(default_factory=lambda: FolderDiff((), (), (), {}), repr=False)
-    hidden: Mapping[str, str] = field(default_factory=dict)  # See `Listing`
+    unseen: Mapping[str, str] = field(default_factory=dict)  # See `Listing`
     messages: list[str] = field(default_factory=list)  # For the log
 
     @property
@@ -143,7 +143,7 @@ def plan_update(
         folds={name: renamed(each, actions.moved) for name, each in former_folds.items()},
         new_fingerprints=fingerprints.new,
         diff=diff,
-        hidden=listing.hidden,
+        unseen=listing.unseen,
         messages=messages,
     )
     groups = {each.group for each in annotations.values() if each.group}

@@ -151,9 +151,9 @@ def ingest_images(
     output.check(settings.input)
     with executor_errors(session, settings.input, "the ingest of"):
         images = find_images(session, storage, settings)
-        hidden, inputs = images.hidden, _look(session, images, settings, say)
+        unseen, inputs = images.unseen, _look(session, images, settings, say)
         plan = _plan(storage, inputs, settings, task_slots(session), say)
-        left_out = plan.left_out | hidden
+        left_out = plan.left_out | unseen
         for source, reason in sorted(left_out.items()):
             say(f"  left out: {source}: {reason}")
         field = settings.field(plan.classes)
@@ -172,7 +172,7 @@ def ingest_images(
             for name, content in ((ORIGIN, origin), (file_of(0), manifest)):
                 storage.write_text(f"{temporary}/{name}", json.dumps(content, indent=1) + "\n")
     say(f"wrote {len(plan.images):,} images to {settings.output}")
-    return IngestResult(manifest, hidden)
+    return IngestResult(manifest, unseen)
 
 
 def _look(

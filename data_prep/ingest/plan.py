@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from data_prep.dataset.plan import FILE_BYTES
 from data_prep.ingest.settings import FOLDER, IngestSettings
@@ -24,7 +24,7 @@ class InputFile:
     uri: str
     sha256: str
     # The same picture in two formats belongs to one split: the pixels are equal, the bytes are not.
-    pixel_sha256: str | None = None
+    pixel_sha256: str | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class IngestPlan:
 
     images: tuple[PlannedImage, ...]  # In the order of their partitions
     classes: tuple[str, ...]
-    left_out: dict[str, str] = field(default_factory=dict)  # Why files are not read, by path
+    left_out: dict[str, str]  # Why files are not read, by path
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

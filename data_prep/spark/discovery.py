@@ -77,7 +77,7 @@ class InputFolder:
     """The images of a folder, and how tasks read them."""
 
     listed: dict[str, FileInfo]  # By path
-    hidden: dict[str, str]  # Why others are not known, by path
+    unseen: dict[str, str]  # Why others are not known, by path
     broken: dict[str, str]  # Why some of those listed cannot be read, by path
     reader: Reader
 

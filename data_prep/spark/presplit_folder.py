@@ -112,7 +112,7 @@ def look_at_folder(
     }
     good = {name: scans[file.uri] for name, file in images.listed.items() if name not in gone}
     errors = {name: scan.error for name, scan in good.items() if scan.error is not None}
-    unreadable = images.hidden | gone | images.broken | errors
+    unreadable = images.unseen | gone | images.broken | errors
     digests = {name: scan.pixel_sha256 for name, scan in good.items() if name not in errors}
     pictures = divided(digests, split_of, group_of, whole=not unreadable)
     if group_of is not None:

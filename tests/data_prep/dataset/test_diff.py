@@ -60,7 +60,7 @@ class FolderUpdate:
         stamps=None,
         groups=None,
         chosen=None,
-        hidden=(),
+        unseen=(),
     ):
         self.base_records = {record.source: record for record in records}
         stamps, problems = stamps or {}, problems or {}
@@ -78,7 +78,7 @@ class FolderUpdate:
         self.diff = diff_folder(
             *(self.base_records, self.files, self.annotations, problems, ("a", "b")),
             prune=prune,
-            hidden=hidden,
+            unseen=unseen,
         )
 
     def decide(self, *scans, image=IMAGE):
@@ -257,7 +257,7 @@ def test_a_class_that_the_data_set_lacks_is_not_taken_because_files_changed_plac
 def test_images_behind_a_link_without_a_target_are_not_pruned(link):
     """A disk that was not mounted for a update took all their tiles."""
     old = [tiled("a/0", "S"), tiled("b/1")]
-    update = FolderUpdate(old, ["b/1", "b/2"], prune=True, hidden={link})
+    update = FolderUpdate(old, ["b/1", "b/2"], prune=True, unseen={link})
     actions = update.decide(scan("b/2", "S2", pixels="pixels of S"))
     assert (actions.dropped, actions.records["a/0"]) == ({}, old[0])
     # It is not removed, so that nothing has moved.

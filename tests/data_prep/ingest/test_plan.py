@@ -21,7 +21,7 @@ def planned(found, table="", **settings):
 
 def photos(*paths, same=()):
     return [
-        InputFile(f"in/{path}", "same" if path in same else path)
+        InputFile(f"in/{path}", "same" if path in same else path, None)
         for path in sorted({*paths, *same})
     ]
 
