@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Check Java, Hadoop's configuration, Spark's settings, the executors' Python, the connection from the
-executors to the driver, memory and storage. Each check prints one line, with what to change. It
-takes a few seconds after Spark has started. Every training checks slots, packages and connection
-itself, and stops at the first that fails. The exit code is 5 if any fails.
+executors to the driver, storage, and on YARN and Kubernetes the memory of the containers. Each
+check prints one line, with what to change. It takes a few seconds after Spark has started. Every
+training checks slots, packages and connection itself, and stops at the first that fails. The exit
+code is 5 if any fails.
 """
 EPILOG = """\
 examples:
@@ -56,9 +57,9 @@ def build_parser() -> Parser:
         type=weight_count,
         default=ModelSize.weights,
         metavar="N",
-        help="number of the model's weights, such as 25M (5M)",
+        help="number of the model's weights, for the memory of containers, such as 25M (5M)",
     )
-    add("--servers", type=int, default=1, metavar="N", help="num_servers of the training (1)")
+    add("--servers", type=int, default=1, metavar="N", help="num_servers, for the same (1)")
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
     add("--host", metavar="NAME", help="master_host of the training")
     add("--port", type=int, default=0, help="master_port of the training (any free port)")

@@ -18,14 +18,13 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
 
-# The states of random generators, which Keras does not save, follow this in an archive's comment.
 #: The name under which custom objects allow code in an archive, which is the user's own.
 LAMBDAS = "__lambda__"
-# Arguments that each layer has, and those without a name.
-# Arguments that Keras gives by itself when it builds a model again.
-OF_KERAS = {"name", "trainable", "dtype", "inputs", "outputs"}
-VARIABLE_ARGUMENTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# Arguments that Keras gives by itself when it builds a model again, and those without a name.
+_OF_KERAS = {"name", "trainable", "dtype", "inputs", "outputs"}
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OWN_COMPILE = "`compile\\(\\)` was not called"
+# The states of random generators, which Keras does not save, follow this in an archive's comment.
 _GENERATORS = b"distkeras_grid generators:"
 # Bytes of the description of one variable in a worker's own state, and a little more.
 STATE_OVERHEAD = 1024
@@ -317,8 +316,8 @@ def _refuse_undescribed(model: Any) -> None:
             # Keras refuses it in its own words.
             continue
         _, *parameters = inspect.signature(kind.__init__).parameters.values()
-        named = [each.name for each in parameters if each.kind not in VARIABLE_ARGUMENTS]
-        if unknown := [each for each in named if each not in {*OF_KERAS, *config}]:
+        named = [each.name for each in parameters if each.kind not in _VARIABLE]
+        if unknown := [each for each in named if each not in {*_OF_KERAS, *config}]:
             raise ConfigurationError(
                 f"Keras does not know with which {', '.join(unknown)} {kind.__name__} was built. "
                 f"Give {kind.__name__} get_config(), which returns its constructor's arguments."

@@ -47,11 +47,6 @@ class Columns:
         """The labels that there are, in the order of the outputs."""
         return tuple(label for label in self.labels if label is not None)
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the features of one row."""
-        return sum(field.nbytes for field in self.features)
-
 
 def resolve_columns(
     frame: DataFrame,

@@ -2,10 +2,9 @@
 
 They are: columns, the model and whether the features fit it, executors, slots, then rows, labels,
 weights and splits in one job over the data, and the same for the validation data. Executors are
-waited for before the first check that may need them. A note says
-if the run's key crosses a network unencrypted. Before the checks have passed, no worker runs, and
-nothing is written but rows that have no fixed order. Of the trainer's parameters and what the
-checks find the run's specification is built.
+waited for first. A note says if the run's key crosses a network unencrypted. Before the checks have
+passed, no worker runs, and nothing is written but rows that have no fixed order. Of the trainer's
+parameters and what the checks find the run's specification is built.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from distkeras_grid.spark.session import (
     this_driver,
     wait_for_executors,
 )
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, rename_note
 from distkeras_grid.spark.worker_jobs import WorkerJobs
 from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import CallbackRunner
@@ -387,7 +387,10 @@ def _newest_checkpoint(
     if folder is None:
         return None, None
     spark = active_session()
-    store = CheckpointStore(Storage(spark), folder, this_driver(spark))
+    storage = Storage(spark)
+    if note := rename_note(storage.resolve(folder)):
+        notes.append(note)
+    store = CheckpointStore(storage, folder, this_driver(spark))
     newest = store.look(resume=config.resume is not None, tell=notes.append)
     return store, None if newest is None else ResumedRun.of(newest)
 

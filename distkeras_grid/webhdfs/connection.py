@@ -168,8 +168,8 @@ class WebHdfsConnection:
     def read_range(
         self,
         path: str,
-        start: int = 0,
-        count: int | None = None,
+        start: int,
+        count: int | None,
         *,
         seconds: float = TRANSFER_SECONDS,
     ) -> bytes:
@@ -190,15 +190,10 @@ class WebHdfsConnection:
         return self.again("read", path, attempt, seconds=seconds)
 
     @contextmanager
-    def pieces(
-        self, path: str, start: int = 0, count: int | None = None
-    ) -> Iterator[Iterator[bytes]]:
-        """Open a file, in one try.
-
-        `count`: so many bytes; default: up to the end.
-        """
+    def pieces(self, path: str) -> Iterator[Iterator[bytes]]:
+        """Open a file, in one try."""
         with self._translated():
-            answer = self._client._open(path, offset=start or None, length=count)
+            answer = self._client._open(path)
 
         def read() -> Iterator[bytes]:
             with self._translated():
