@@ -1,5 +1,4 @@
 import fnmatch
-import json
 
 import pytest
 
@@ -54,8 +53,3 @@ def test_glob_takes_every_suffix_in_any_case():
 def test_refuses_what_cannot_be_meant(arguments, says):
     with pytest.raises(ConfigurationError, match=says):
         TilingSettings(**{"input": "a", "output": "b", **arguments})
-
-
-def test_json():
-    settings = TilingSettings("a", "b", seed=3)
-    assert json.loads(json.dumps(settings.to_json()))["seed"] == 3

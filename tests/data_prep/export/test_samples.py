@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from data_prep.dataset.schema import as_png
 from data_prep.export.samples import (
     check_exportable,
     files_of,
@@ -19,14 +18,6 @@ from data_prep.images.open_image import decode_image
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.delta_encoding import as_differences
 from distkeras_grid.feeding.schema import Field
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_png_holds_each_pixel(dtype, channels):
-    high = np.iinfo(dtype).max
-    pixels = np.random.default_rng(0).integers(0, high, (9, 7, channels), dtype, endpoint=True)
-    np.testing.assert_array_equal(decode_image(as_png(pixels), "tile.png"), pixels)
 
 
 def batch(images, **columns):

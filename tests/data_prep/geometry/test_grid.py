@@ -10,7 +10,6 @@ from data_prep.geometry.grid import (
     RotatedFrame,
     TileSpec,
     group_by_strip,
-    rotate_positions,
     tile_positions,
 )
 from data_prep.geometry.tile_layout import count_tiles
@@ -64,17 +63,6 @@ def test_shifted_tiles_reach_from_edge_to_edge(width, height, angle):
     assert np.diff(np.unique(y)).max(initial=0) <= 88
 
 
-def test_small_images_have_tiles_at_every_angle_when_shifted():
-    angles = range(0, 360, 5)
-    empty = {
-        edge: sum(
-            count_tiles(500, 500, TileSpec(angles=[angle], edge=edge)) == 0 for angle in angles
-        )
-        for edge in ("drop", "shift", "pad")
-    }
-    assert empty == {"drop": 36, "shift": 0, "pad": 0}
-
-
 def test_paper_counts_by_angle():
     counts = [
         count_tiles(2272, 1704, TileSpec(mode="inscribed", angles=[angle]))
@@ -119,20 +107,6 @@ def test_quarter_turns_lose_no_tile_to_rounding():
         assert turned.angles == (90, 180, 270)
         straight = count_tiles(width, height, TileSpec(overlap=0.0, angles=[0]))
         assert count_tiles(width, height, turned) == 3 * straight
-
-
-def test_turn_is_what_rot90_does():
-    rows, columns, tile = 6, 9, 2
-    frame = np.arange(rows * columns).reshape(rows, columns)
-    for turns in range(-3, 5):
-        x, y = rotate_positions(
-            (np.array([1, 4]), np.array([0, 3])), (columns, rows), (tile, tile), turns
-        )
-        turned = np.rot90(frame, turns)
-        for i, (left, top) in enumerate([(1, 0), (4, 3)]):
-            expected = np.rot90(frame[top : top + tile, left : left + tile], turns)
-            found = turned[y[i] : y[i] + tile, x[i] : x[i] + tile]
-            np.testing.assert_array_equal(found, expected)
 
 
 @settings(max_examples=60, deadline=None)

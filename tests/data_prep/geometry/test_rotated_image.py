@@ -55,16 +55,6 @@ def test_a_file_that_is_read_part_by_part_gives_the_same_pixels(interpolation, e
         raster.close()
 
 
-@pytest.mark.parametrize("angle", [0, 30, 45])
-def test_with_padding_what_lies_outside_is_black(angle):
-    image = np.full((200, 260), 255, np.uint8)
-    turned = RotatedImage(image, RotatedFrame(260, 200, angle), TileSpec(edge="pad"))
-    height, width = turned.shape
-    found = turned.read(-70, -70, width + 70, height + 70)
-    assert set(np.unique(found)) == {0, 255}
-    assert np.count_nonzero(found) == pytest.approx(200 * 260, rel=0.01)
-
-
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (2, 90), (64, 63), (65, 64)])
 def test_tiny_and_narrow_images(size, interpolation):

@@ -14,9 +14,9 @@ from data_prep.geometry.tiler import iter_tiles
 TRIANGLE = np.array([[150.0, 90.0], [260.0, 130.0], [170.0, 240.0]])
 
 
-def test_small_images_have_angles_without_a_tile():
-    assert lay_out(500, 500, TileSpec()).empty_angles == 36
-    assert lay_out(500, 500, TileSpec(edge="shift")).empty_angles == 0
+@pytest.mark.parametrize(("edge", "empty"), [("drop", 36), ("shift", 0), ("pad", 0)])
+def test_small_images_have_angles_without_a_tile(edge, empty):
+    assert lay_out(500, 500, TileSpec(edge=edge)).empty_angles == empty
 
 
 @pytest.mark.parametrize("edge", ["drop", "shift", "pad"])

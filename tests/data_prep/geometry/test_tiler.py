@@ -116,14 +116,6 @@ def test_centres_point_to_the_place_in_the_source():
         np.testing.assert_allclose(tile.pixels.mean((0, 1)), (tile.src_cx, tile.src_cy), atol=0.05)
 
 
-def test_turning_is_counter_clockwise():
-    image = np.zeros((100, 100), np.uint8)
-    image[40:60, 60:] = 255  # at the right
-    (tile,) = iter_tiles(image, TileSpec(60, -1.0, [45]))
-    assert tile.pixels[:20, 40:].mean() > 100  # now at the top right
-    assert tile.pixels[40:].mean() < 10
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 @pytest.mark.parametrize("channels", [None, 1, 3, 4])
 def test_keeps_dtype_and_axes(dtype, channels):

@@ -249,24 +249,6 @@ def test_the_digest_of_a_followed_file_is_that_of_all_its_bytes(reads):
     assert found.stream.read(5) == content[:5]
 
 
-def test_what_is_decoded_in_the_order_of_the_file_is_not_read_again_for_the_digest():
-    """A file of more than 64 MB was read once as a whole for its digest, and then decoded."""
-    content = np.random.default_rng(0).bytes(3_000_000)
-    raw = Counting(content)
-    found = OpenFile(BufferedReader(raw))
-    found.follow()
-    # The header, the tags at the end, and the pixels, as in a TIFF.
-    for start, count in (
-        (0, 8),
-        (2_900_000, 10),
-        *((at, 50_000) for at in range(8, 2 << 20, 50_000)),
-    ):
-        found.stream.seek(start)
-        found.stream.read(count)
-    assert found.sha256() == hashlib.sha256(content).hexdigest()
-    assert len(content) <= raw.count < len(content) + 50_000
-
-
 def test_a_followed_file_keeps_its_path(tmp_path, monkeypatch):
     monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     path = tmp_path / "0.czi"

@@ -118,13 +118,6 @@ def test_colour_stays_colour_and_too_large_is_refused():
             resample(colour, factor, 1e-300, "x")
 
 
-def test_zones_are_of_the_image_as_it_came():
-    cutting = replace(CUTTING, pixel_size=0.5, zones=ZoneRules({}, bottom_strip=20))
-    ready = prepare(tiff(0.25, 0.25), "x", "x", cutting, None)
-    (polygon,) = ready.zones.excluded
-    np.testing.assert_allclose(polygon[0], [[0, 20], [45, 20], [45, 30], [0, 30]])
-
-
 @pytest.mark.parametrize(
     ("wanted", "sides"), [(0.25, (1.0, 1.0)), (0.5, (0.3, 2.0)), (2.0, (1.0, 1.0))]
 )

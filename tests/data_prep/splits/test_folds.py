@@ -87,12 +87,6 @@ def test_an_image_that_would_change_its_specimen_is_refused():
         assign_folds(corrected, "group", former=first)
 
 
-def test_links_stay_together():
-    pairs = [("00.png", "13.png"), ("02.png", "25.png")]
-    folds = assign_folds(images(), "4", links=pairs, seed=3)
-    assert all(folds.held_out[one] == folds.held_out[other] for one, other in pairs)
-
-
 def test_images_that_come_later_change_no_fold():
     first = assign_folds(images(30), "3")
     with pytest.raises(DataError):

@@ -27,14 +27,6 @@ def test_label_from_the_file_name_and_group_from_the_path():
         annotate(["s1/067.jpg"], r"regex:_(?P<label>[a-z]+)\.", no_file)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "says"), [("regex:(", "not a regular expression"), ("regex:(a)", "named 'label'")]
-)
-def test_patterns_are_checked_first(pattern, says):
-    with pytest.raises(ConfigurationError, match=says):
-        annotate(["a/1.png"], pattern, no_file)
-
-
 def test_table_by_path_and_by_file_name():
     tables = {"l.csv": "\ufefffile,label,split,group\na/1.png,x,train,g1\n2.png,y,test,\n"}
     found = annotate(["a/1.png", "b/2.png"], "l.csv", tables.__getitem__)
@@ -96,7 +88,9 @@ def test_labels_from_any_level_of_the_path(rule, label):
     }
 
 
-@pytest.mark.parametrize("rule", ["folder:0", "folder:x", "folder:", "path:(", "path:(a)"])
+@pytest.mark.parametrize(
+    "rule", ["folder:0", "folder:x", "folder:", "path:(", "path:(a)", "regex:("]
+)
 def test_rules_that_cannot_be_meant(rule):
     with pytest.raises(ConfigurationError):
         annotate(["a/1.png"], rule, no_file)
