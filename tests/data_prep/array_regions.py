@@ -1,8 +1,10 @@
-"""Regions of an image over an array, which count how often each part is decoded."""
+"""Regions of images: over an array, counting how often each part is decoded, and of any size."""
 
 from __future__ import annotations
 
 from collections import Counter
+
+import numpy as np
 
 
 class ArrayRegions:
@@ -15,6 +17,21 @@ class ArrayRegions:
             for column in range(left // self.grain[1], -(-right // self.grain[1])):
                 self.decoded[row, column] += 1
         return self.pixels[top:bottom, left:right].copy()
+
+    def close(self):
+        pass
+
+
+class Noise:
+    """An image of any height that takes no memory: `shape` is height, width and channels."""
+
+    dtype, grain = np.dtype(np.uint8), (256, 256)
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def read(self, left, top, right, bottom):
+        return np.full((bottom - top, right - left, self.shape[2]), top % 251, np.uint8)
 
     def close(self):
         pass

@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 from dataclasses import replace
-from functools import partialmethod
 
 import pytest
 
@@ -22,7 +21,8 @@ from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import annotate_each
 from distkeras_grid.dataset.manifest import REMOVED, DuplicatePair, shard_number
-from distkeras_grid.errors import EmptySplitError, PathNotFoundError
+from distkeras_grid.errors import EmptySplitError
+from tests.interleaving import Files, perform
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
 SETTINGS = TilingSettings(
@@ -33,53 +33,27 @@ SETTINGS = TilingSettings(
 IMAGES = 3000
 
 
-class Disk:
+class Disk(Files):
     """Files by path; counts what goes through."""
 
     def __init__(self):
+        super().__init__(self.do)
         self.held, self.moved, self.manifests = {}, 0, 0
 
-    def exists(self, uri):
-        return uri in self.held or bool(self._below(uri))
-
-    def _below(self, uri):
-        return [name.removeprefix(f"{uri}/") for name in self.held if name.startswith(f"{uri}/")]
-
-    def list_names(self, uri):
-        return sorted({name.split("/")[0] for name in self._below(uri)})
-
-    def resolve(self, uri):
-        return uri
+    def do(self, operation):
+        result = perform(self.held, operation)
+        name, uri, *more = operation
+        if name in ("create", "put", "read"):
+            self.moved += len(result if name == "read" else more[0])
+            self.manifests += name != "read" and uri.startswith("/tiles/_versions/")
+        return result
 
     def modified(self, uri):
         assert uri in self.held
         return time.time()
 
-    def write_text(self, uri, content, *, overwrite=False):
-        assert overwrite or uri not in self.held
-        self.moved += len(content)
-        self.manifests += uri.startswith("/tiles/_versions/")
-        self.held[uri] = content
-
-    write_in_place = partialmethod(write_text, overwrite=True)
-
-    def read_text(self, uri):
-        if uri not in self.held:
-            raise PathNotFoundError(uri)
-        self.moved += len(self.held[uri])
-        return self.held[uri]
-
-    def read_bytes(self, uri):
-        return self.read_text(uri).encode()
-
-    def delete(self, uri):
-        return self.held.pop(uri, None) is not None
-
     def persist(self, uri):
         assert uri in self.held
-
-    def delete_empty(self, uri):
-        return not self._below(uri)
 
     @property
     def head(self):
@@ -141,13 +115,13 @@ def publish(monkeypatch, disk, night, *, lost=(), keeps_none=(), killed_in=None,
         cut.append(folder)
         if len(cut) == killed_in:
             raise KeyboardInterrupt
-        disk.held[folder] = "tiles"
+        disk.held[folder] = b"tiles"
         missing = {each.sha256: "it is gone" for each in plan.sources if each.source in lost}
         dropped = {each.sha256: each.tiles for each in plan.sources if each.source in keeps_none}
         return missing, dropped
 
     monkeypatch.setattr(shards, "cut_tiles", write)
-    monkeypatch.setattr(shards, "copy_tiles", lambda *what: disk.held.update({what[-1]: "tiles"}))
+    monkeypatch.setattr(shards, "copy_tiles", lambda *what: disk.held.update({what[-1]: b"tiles"}))
     return Shards(None, disk, replace(SETTINGS, **more), None, [].append, night).publish()
 
 
@@ -179,7 +153,7 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
     """Its numbers began at 0 again, and `retrain` found nothing new for as many nights."""
     disk = Disk()
     former = {**publish(monkeypatch, disk, first_night()), "last_update": 41}
-    disk.held["/tiles/_versions/41.json"] = json.dumps(former)
+    disk.held["/tiles/_versions/41.json"] = json.dumps(former).encode()
     for keep, numbers in ((None, [41]), ("1", [])):
         night = first_night()
         night.head = disk.head

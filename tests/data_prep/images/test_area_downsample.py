@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from data_prep.images import area_downsample
 from data_prep.images.area_downsample import Shrunk
 from data_prep.images.chunked_image import ChunkedImage
-from tests.data_prep.array_regions import ArrayRegions
+from tests.data_prep.array_regions import ArrayRegions, Noise
 
 
 def whole(pixels, width, height):
@@ -55,26 +55,13 @@ def test_any_part_has_the_values_of_the_whole(across, down, channels, dtype, dat
 
 @pytest.mark.parametrize("factor", [4, 4.3])
 def test_memory_holds_a_band_however_high_the_image(monkeypatch, factor):
-    class Noise:
-        dtype, grain = np.dtype(np.uint8), (256, 256)
-
-        def __init__(self, height):
-            self.shape = (height, 2000, 3)
-
-        def read(self, left, top, right, bottom):
-            return np.full((bottom - top, right - left, 3), top % 251, np.uint8)
-
-        def close(self):
-            pass
-
     monkeypatch.setattr(area_downsample, "BAND_BYTES", 256 << 10)
     monkeypatch.setattr(area_downsample, "GROUP_BYTES", 256 << 10)
     peaks = []
     for height in (4000, 12000):
-        small = ChunkedImage(
-            Shrunk(ChunkedImage(Noise(height)), int(2000 / factor), int(height / factor)),
-            cache_bytes=1 << 20,
-        )
+        image = ChunkedImage(Noise((height, 2000, 3)))
+        shrunk = Shrunk(image, int(2000 / factor), int(height / factor))
+        small = ChunkedImage(shrunk, cache_bytes=1 << 20)
         tracemalloc.start()
         try:
             small.max()

@@ -19,7 +19,7 @@ from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.open_image import is_gray, open_image
 from data_prep.images.plane_selection import as_channels
 from distkeras_grid.errors import ImageError
-from tests.data_prep.array_regions import ArrayRegions
+from tests.data_prep.array_regions import ArrayRegions, Noise
 
 RNG = np.random.default_rng(3)
 
@@ -132,22 +132,10 @@ def test_gray_of_a_part_is_that_of_the_whole():
 
 
 def test_memory_does_not_grow_with_the_image(monkeypatch):
-    class Noise:
-        dtype, grain = np.dtype(np.uint8), (256, 256)
-
-        def __init__(self, height):
-            self.shape = (height, 1000, 3)
-
-        def close(self):
-            pass
-
-        def read(self, left, top, right, bottom):
-            return np.full((bottom - top, right - left, 3), top % 251, np.uint8)
-
     monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)
     peaks = []
     for height in (1000, 3000):
-        raster = ChunkedImage(Noise(height), cache_bytes=2 << 20)
+        raster = ChunkedImage(Noise((height, 1000, 3)), cache_bytes=2 << 20)
         tracemalloc.start()
         try:
             for _ in iter_tiles(raster, TileSpec(128, -0.5, angles=[0, 8, 98])):

@@ -10,39 +10,22 @@ from data_prep.splits.fingerprint_store import (
     unpack,
 )
 from distkeras_grid.errors import DataError
+from tests.interleaving import at_once
 
 PRINTS = {f"{i:064x}": bytes([i]) * (i + 1) for i in range(7)}
 
 
-class Memory:
-    """Files in a dict."""
-
-    def __init__(self):
-        self.files = {}
-
-    def exists(self, uri):
-        return any(name.startswith(f"{uri}/") for name in self.files)
-
-    def list_names(self, uri):
-        return [name.removeprefix(f"{uri}/") for name in sorted(self.files)]
-
-    def read_bytes(self, uri):
-        return self.files[uri]
-
-    def write_bytes(self, uri, content):
-        self.files[uri] = content
-
-
 def test_what_several_nights_saved_is_read_as_one(monkeypatch):
     monkeypatch.setattr(fingerprint_store, "PRINTS_OF_A_FILE", 2)
-    files = Memory()
+    disk = {}
+    files = at_once(disk)
     assert load_fingerprints(files, "tiles") == {}
     some = dict(list(PRINTS.items())[:5])
     save_fingerprints(files, "tiles", some)
     save_fingerprints(files, "tiles", PRINTS)
     save_fingerprints(files, "tiles", {})
-    assert len(files.files) == 3 + 4
-    assert all(name.startswith(f"tiles/{FOLDER}/") for name in files.files)
+    assert len(disk) == 3 + 4
+    assert all(name.startswith(f"tiles/{FOLDER}/") for name in disk)
     assert load_fingerprints(files, "tiles") == PRINTS
 
 
