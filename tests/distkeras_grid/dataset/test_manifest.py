@@ -60,8 +60,13 @@ def test_splits_are_those_of_images_with_rows_and_know_their_folders():
     "text",
     [
         manifest({"split": "../home"}),
+        manifest({"shard": "../../home"}),
+        manifest({"shard": -1}),
+        manifest({"source": 7}),
+        manifest({"tiles": "many"}),
         manifest({"stored_split": "other"}),
         manifest({"sha256": "' or 1=1"}),
+        manifest({"sha256": "a" * 64 + "\n"}),
         manifest({"stored_label": "a", "label": "z"}),
         manifest(shards=["../home"]),
         manifest(shards=["shard=0-../home"]),
