@@ -71,11 +71,6 @@ class FeatureFile:
         if rows * self._field.nbytes <= self._file.free_bytes // 2:
             self._decode(rows)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values that `gather` returns."""
-        return self._dtype
-
     def gather(self, stored: NDArray[np.int64]) -> NDArray[Any]:
         """Return copies of values by their position, shape ``(*stored.shape, *field.shape)``."""
         places, shape = stored.ravel(), (*stored.shape, *self._field.shape)

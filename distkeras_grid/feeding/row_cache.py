@@ -6,7 +6,6 @@ Spark delivers rows once. Features and labels are written to files; weights stay
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -64,8 +63,6 @@ class RowCache:
         folder: Path | None = None,
         mapped_bytes: int = MAPPED_BYTES,
     ) -> None:
-        self.fields = tuple(fields)
-        self.labels = tuple(labels)
         self._rows = 0
         self._order: Places = np.empty(0, np.int64)
         self._all_weights: NDArray[Any] | None = None
@@ -73,8 +70,8 @@ class RowCache:
         self._weights: list[NDArray[Any]] = []
         self._hashes = 0
         folder = folder or local_folder()
-        self._sent = sent_names(self.fields, self.labels)
-        described = zip(chain(*self._sent), (*self.fields, *self.labels), strict=True)
+        self._sent = sent_names(fields, labels)
+        described = zip(chain(*self._sent), (*fields, *labels), strict=True)
         self._files = {
             name: FeatureFile(field, folder, mapped_bytes)
             for name, field in dict(described).items()
@@ -90,11 +87,6 @@ class RowCache:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    @property
-    def weighted(self) -> bool:
-        """Whether rows have sample weights."""
-        return self._all_weights is not None
 
     @property
     def digest(self) -> str:
@@ -137,11 +129,6 @@ class RowCache:
             parts.clear()
         for file in self._files.values():
             file.seal(self._rows)
-        if self._rows:
-            self.fields = tuple(
-                replace(field, dtype=self._files[name].dtype.name)
-                for name, field in zip(self._sent[0], self.fields, strict=True)
-            )
 
     def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
         """Yield the rows of a window; see `RowSource`."""

@@ -42,16 +42,6 @@ class RowSource(Protocol):
     the order of the rows.
     """
 
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The features in the order of the model's inputs, with shape, stored type and scaling."""
-        ...
-
-    @property
-    def weighted(self) -> bool:
-        """Whether rows have sample weights."""
-        ...
-
     def __len__(self) -> int:
         """Rows; 0 for an empty seat."""
         ...
@@ -69,10 +59,6 @@ class RowSource(Protocol):
         `window`: as in `distkeras_grid.feeding.batches.Window`: each of shape ``(steps, batch)``,
         int64, with places from 0 to ``len(self) - 1``. A row may occur more than once.
         """
-        ...
-
-    def close(self) -> None:
-        """Release files and memory. A second call has no effect."""
         ...
 
 
@@ -122,11 +108,6 @@ class ArraySource:
             _described("label", self.labels) if label_fields is None else tuple(label_fields)
         )
 
-    @property
-    def weighted(self) -> bool:
-        """Whether rows have sample weights."""
-        return self.weights is not None
-
     def __len__(self) -> int:
         """Rows."""
         return self._rows
@@ -151,9 +132,6 @@ class ArraySource:
             label_fields=self.label_fields,
         )
 
-    def close(self) -> None:
-        """Do nothing, because the arrays belong to the caller."""
-
 
 @dataclass(frozen=True)
 class ClassWeightedSource:
@@ -173,16 +151,6 @@ class ClassWeightedSource:
     # Weight of the samples of each class, 1 for classes that are not named
     class_weight: Mapping[int, float]
 
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The features of the source."""
-        return self.source.fields
-
-    @property
-    def weighted(self) -> bool:
-        """True: every row has a weight."""
-        return True
-
     def __len__(self) -> int:
         """Rows of the source."""
         return len(self.source)
@@ -191,10 +159,6 @@ class ClassWeightedSource:
         """Yield the rows of a window; see `RowSource`."""
         # The source may fetch the rows now, and not with the first block.
         return self._weighted(self.source.blocks(window))
-
-    def close(self) -> None:
-        """Close the source."""
-        self.source.close()
 
     def _weighted(self, blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
         for block in blocks:

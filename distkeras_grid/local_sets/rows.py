@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import GridError
 from distkeras_grid.feeding.local_file import LocalFile, local_folder
 from distkeras_grid.feeding.row_cache import MAPPED_BYTES
-from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Places
 from distkeras_grid.local_sets.store import TileReader, TileStore
 from distkeras_grid.local_sets.tile_index import Numbers
@@ -42,16 +41,6 @@ class LocalRows:
         self._numbers: Numbers = np.empty(0, np.int64)
         self._stored: Numbers = np.empty(0, np.int64)
         self.seconds = 0.0
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The feature."""
-        return (self._store.field,)
-
-    @property
-    def weighted(self) -> bool:
-        """False: tiles have no weights."""
-        return False
 
     def __len__(self) -> int:
         """Return the number of tiles in the data set."""

@@ -44,7 +44,6 @@ def test_a_window_has_its_tiles_in_their_order(folder, pixels, mapped_bytes):
             assert array.ctypes.data % ALIGNMENT == 0
             assert array.flags.c_contiguous
             assert array.flags.writeable
-    assert (rows.fields, rows.weighted) == ((FIELD,), False)
     assert len(rows) == len(pixels)
     rows.close()
     rows.close()
