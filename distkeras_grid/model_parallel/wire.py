@@ -6,10 +6,11 @@ A frame is a fixed binary header, a packet as MessagePack, and its arrays::
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: little-endian, C order, one after the other
 
-Both ends prove first that they have the group's key. If other hosts can reach the bytes, the packet
-and each array are then sealed, one by one. Streams, addresses, proofs and seals are those of the
-parameter server, whose own protocol moves vectors of one length and answers each request before the
-next; here arrays have all shapes, and calls and answers cross each other.
+Before that both ends prove that they have the group's key, with the frames of the parameter server.
+If other hosts can reach the bytes, the packet and each array are sealed, one by one. Streams,
+addresses, the handshake and seals are those of the parameter server, whose own protocol moves
+vectors of one length and answers each request before the next; here arrays have all shapes, and
+calls and answers cross each other.
 """
 
 from __future__ import annotations
@@ -33,19 +34,16 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
 )
 from distkeras_grid.field_types import Count
-from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
-from distkeras_grid.parameter_server.channel import SLOWEST_LINE
+from distkeras_grid.parameter_server.auth import authenticate, new_nonce
+from distkeras_grid.parameter_server.channel import SLOWEST_LINE, Channel
+from distkeras_grid.parameter_server.client_session import ClientSession
+from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES, FrameCipher, Part
-from distkeras_grid.parameter_server.messages import Endpoint, WorkerHello
+from distkeras_grid.parameter_server.messages import Done, Endpoint, WorkerHello
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.parameter_server.streams import SocketStream, seconds_left
-from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS, STALL_SECONDS
-from distkeras_grid.parameter_server.transports import (
-    Listener,
-    Route,
-    by_fastest_route,
-    unreachable,
-)
+from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
+from distkeras_grid.parameter_server.transports import Listener
 from distkeras_grid.rows import aligned_empty
 
 #: Errors of a connection that does not go on.
@@ -56,8 +54,6 @@ MAGIC = b"DKG4"
 #: Most bytes of a packet without its arrays.
 _LONGEST_PACKET = 1 << 20
 _HEADER = struct.Struct("<4sIQ")
-_HELLO = struct.Struct("<I64s")
-_PROOF_DIGITS = 64
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -224,15 +220,22 @@ class HandshakeListener:
         return self._listener.address
 
     def _meet(self, stream: SocketStream) -> None:
+        channel = Channel(stream, Connection(Endpoint.SERVER, 0))
         try:
-            number, channel = _accept(stream, self._run, self._key)
+            hello = authenticate(channel, lambda _: self._key, self._run)
+            if not isinstance(hello, WorkerHello):
+                channel.close()
+                return
+            channel.send(Done())
         except BROKEN as error:
             sys.stderr.write(f"a connection was refused: {type(error).__name__}: {error}\n")
-            stream.close()
+            if isinstance(error, ParameterServerError):
+                channel.say_goodbye(error)
+            channel.close()
             return
         finally:
             self._strangers.release()
-        self._admit(number, channel)
+        self._admit(hello.seat, ArrayChannel(stream, channel.connection.ciphers))
 
 
 def connect(
@@ -243,65 +246,13 @@ def connect(
     `number`: of this task in its group.
     `seconds`: time limit for connecting and proving [s].
     """
-
-    def by(route: Route, limit: float) -> ArrayChannel:
-        try:
-            stream = route(limit)
-            try:
-                return _join(stream, run, key, number, limit)
-            except BROKEN:
-                stream.close()
-                raise
-        except OSError as error:
-            raise unreachable(address, error) from error
-
-    return by_fastest_route(address, seconds, by, BROKEN)
-
-
-def _accept(stream: SocketStream, run: str, key: bytes) -> tuple[int, ArrayChannel]:
-    deadline = time.monotonic() + HANDSHAKE_SECONDS
-    number, digits = _HELLO.unpack(_read(stream, _HELLO.size, deadline))
-    hello, nonce = WorkerHello(run, number, 0, 0, _text(digits)), new_nonce()
-    answer = (nonce + prove(key, Endpoint.SERVER, hello, nonce)).encode("ascii")
-    stream.send([memoryview(answer)], deadline)
-    proof = _text(_read(stream, _PROOF_DIGITS, deadline))
-    verify(key, Endpoint.CLIENT, hello, nonce, proof)
-    return number, _protected(stream, Endpoint.SERVER, key, hello, nonce)
-
-
-def _join(stream: SocketStream, run: str, key: bytes, number: int, seconds: float) -> ArrayChannel:
-    deadline = time.monotonic() + seconds
-    hello = WorkerHello(run, number, 0, 0, new_nonce())
-    first = _HELLO.pack(number, hello.nonce.encode("ascii"))
-    stream.send([memoryview(first)], deadline)
-    answer = _text(_read(stream, 64 + _PROOF_DIGITS, deadline))
-    nonce, proof = answer[:64], answer[64:]
-    verify(key, Endpoint.SERVER, hello, nonce, proof)
-    own = prove(key, Endpoint.CLIENT, hello, nonce).encode("ascii")
-    stream.send([memoryview(own)], deadline)
-    return _protected(stream, Endpoint.CLIENT, key, hello, nonce)
-
-
-def _protected(
-    stream: SocketStream, side: Endpoint, key: bytes, hello: WorkerHello, nonce: str
-) -> ArrayChannel:
-    """Trust the other end, and seal what follows unless no other host can reach it."""
-    if stream.private:
-        return ArrayChannel(stream)
-    return ArrayChannel(stream, FrameCipher(side, session_keys(key, hello, nonce)))
-
-
-def _text(digits: bytes | bytearray) -> str:
-    try:
-        return digits.decode("ascii")
-    except UnicodeDecodeError as error:
-        raise RemoteProtocolError(f"Hexadecimal digits are expected. Received: {error}.") from None
-
-
-def _read(stream: SocketStream, size: int, deadline: float) -> bytearray:
-    target = bytearray(size)
-    _fill(stream, memoryview(target), deadline)
-    return target
+    session = ClientSession.open(
+        *(address, key),
+        lambda: WorkerHello(run, number, 0, 0, new_nonce()),
+        lambda: Connection(Endpoint.CLIENT, 0),
+        seconds,
+    )
+    return ArrayChannel(session.channel.stream, session.channel.connection.ciphers)
 
 
 def _fill(stream: SocketStream, target: memoryview, deadline: float) -> None:

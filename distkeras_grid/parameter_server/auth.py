@@ -20,10 +20,23 @@ import hashlib
 import hmac
 import json
 import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.frames import fields_of
-from distkeras_grid.parameter_server.messages import DriverHello, Endpoint, WorkerHello
+from distkeras_grid.parameter_server.messages import (
+    Challenge,
+    DriverHello,
+    Endpoint,
+    Proof,
+    WorkerHello,
+)
+from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS
+
+if TYPE_CHECKING:
+    from distkeras_grid.parameter_server.channel import Channel
 
 KEY_BYTES = 32
 _CONTEXT = "distkeras_grid parameter server 4"
@@ -81,6 +94,33 @@ def verify(
             f"The {other} does not hold the key of run {hello.run!r}:"
             " address and key must come from the same run."
         )
+
+
+def authenticate(
+    channel: Channel, key_of: Callable[[WorkerHello | DriverHello], bytes], run: str
+) -> WorkerHello | DriverHello | None:
+    """Return the hello of a client that has the key, None if it has left; seal what follows.
+
+    `key_of`: returns the key that the sender of a hello must have.
+    """
+    deadline = time.monotonic() + HANDSHAKE_SECONDS
+    hello = channel.receive(HANDSHAKE_SECONDS)
+    if not isinstance(hello, WorkerHello | DriverHello):
+        return None
+    key, nonce = key_of(hello), new_nonce()
+    channel.send(Challenge(nonce, prove(key, Endpoint.SERVER, hello, nonce)))
+    proof = channel.receive(max(0.001, deadline - time.monotonic()))
+    if not isinstance(proof, Proof):
+        return None
+    verify(key, Endpoint.CLIENT, hello, nonce, proof.proof)
+    if not channel.stream.private:
+        channel.connection.protect(session_keys(key, hello, nonce))
+    if hello.run != run:
+        raise AuthenticationError(
+            f"This server belongs to run {run!r}. Received: a client of run "
+            f"{hello.run!r}. Give it the address of its own run's server."
+        )
+    return hello
 
 
 def session_keys(

@@ -11,10 +11,16 @@ import os
 import time
 from typing import TYPE_CHECKING, Self, cast
 
+from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Message, PayloadKind
+from distkeras_grid.parameter_server.messages import (
+    LONGEST_GOODBYE,
+    Close,
+    Message,
+    PayloadKind,
+)
 from distkeras_grid.parameter_server.streams import SocketStream, TransportName, seconds_left
-from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
+from distkeras_grid.parameter_server.timeouts import GOODBYE_SECONDS, STALL_SECONDS
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -116,6 +122,14 @@ class Channel:
         """Close the connection."""
         self._drop_file()
         self.stream.close()
+
+    def say_goodbye(self, error: ParameterServerError) -> None:
+        """Tell the peer, if it still listens, why its connection ends, and close it."""
+        try:
+            self.send(Close(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
+        except OSError:
+            return
+        self.linger_close(GOODBYE_SECONDS)
 
     def linger_close(self, seconds: float) -> None:
         """Close after the peer has had time to read the last message.

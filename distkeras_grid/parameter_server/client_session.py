@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +33,7 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
-from distkeras_grid.parameter_server.transports import Route, by_fastest_route, unreachable
+from distkeras_grid.parameter_server.transports import Route, routes, unreachable
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -83,8 +84,13 @@ class ClientSession:
                 raise
             return session
 
-        broken = (AuthenticationError, RemoteProtocolError, ServerUnreachableError)
-        return by_fastest_route(address, seconds, by, broken)
+        whole = time.monotonic() + seconds
+        *others, last = routes(address)
+        for route in others:
+            # Another program may listen at such a name, and may never answer.
+            with suppress(AuthenticationError, RemoteProtocolError, ServerUnreachableError):
+                return by(route, seconds / 2)
+        return by(last, max(0.001, whole - time.monotonic()))
 
     def ask(
         self,

@@ -62,6 +62,7 @@ class Connection:
     section in it, also if that lies in lent memory.
     `section_due`: bytes of the section in the frame that is being received, 0 until that is known.
     `file_is_due`: whether the next byte comes with a file.
+    `ciphers`: what seals frames after the authentication; None where no other host reaches them.
 
     Examples
     --------
@@ -100,13 +101,13 @@ class Connection:
         self._wires: Mapping[type[Message], Wire] = {}
         if compression:
             self._wires = dict.fromkeys(_COMPRESSED, build_wire(compression, size))
-        self._seals: FrameCipher | None = None
+        self.ciphers: FrameCipher | None = None
         # Those of the frame that is being sent.
         self._sealing: FrameCipher | None = None
 
     def protect(self, keys: Mapping[Endpoint, bytes]) -> None:
         """Seal all that follows the authentication, and expect the same from the other end."""
-        self._seals = FrameCipher(self._side, keys)
+        self.ciphers = FrameCipher(self._side, keys)
 
     def share_memory(self, own: Vector, theirs: Vector) -> None:
         """Let vectors lie in memory from now on, both ways; see `shared_memory`.
@@ -158,7 +159,7 @@ class Connection:
                 f"{self._what_fits(kind)}. To be sent: {_named(content)} of {payload} bytes."
             )
         data = frames.encode(message, payload, content)
-        self._sealing = None if self.state in _BEFORE_AUTHENTICATION else self._seals
+        self._sealing = None if self.state in _BEFORE_AUTHENTICATION else self.ciphers
         self.state = after
         if self._sealing is None:
             return data
@@ -224,7 +225,7 @@ class Connection:
         yield memoryview(fixed)
         header = self._check(frames.decode_header(fixed))
         self.section_due = 0 if header.content is PayloadKind.LENT else header.payload
-        seals = None if self.state in _BEFORE_AUTHENTICATION else self._seals
+        seals = None if self.state in _BEFORE_AUTHENTICATION else self.ciphers
         seal = SEAL_BYTES if seals else 0
         # Memory grows with the bytes that come: what a peer announces costs nothing.
         length, filled = header.length + seal, 0

@@ -13,39 +13,25 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from distkeras_grid.array_tree import Packed, pack
-from distkeras_grid.errors import (
-    AuthenticationError,
-    ParameterServerError,
-    ProtocolError,
-    RefusedError,
-)
-from distkeras_grid.parameter_server.auth import (
-    key_of,
-    new_nonce,
-    prove,
-    session_keys,
-    verify,
-)
+from distkeras_grid.errors import ParameterServerError, ProtocolError, RefusedError
+from distkeras_grid.parameter_server.auth import authenticate, key_of
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import (
-    LONGEST_GOODBYE,
-    Challenge,
-    Close,
     Done,
     DriverHello,
     Endpoint,
     Keepalive,
     Message,
     Poll,
-    Proof,
     PutOptimizerState,
     Ready,
     Rejection,
@@ -73,12 +59,7 @@ from distkeras_grid.parameter_server.settings import (
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
 from distkeras_grid.parameter_server.spill import scratch, spill
 from distkeras_grid.parameter_server.streams import SocketStream
-from distkeras_grid.parameter_server.timeouts import (
-    GOODBYE_SECONDS,
-    HANDSHAKE_SECONDS,
-    KEEPALIVE_SECONDS,
-    LOOK_SECONDS,
-)
+from distkeras_grid.parameter_server.timeouts import KEEPALIVE_SECONDS, LOOK_SECONDS
 from distkeras_grid.parameter_server.transports import Listener
 from distkeras_grid.rules.finite_checks import size_of
 from distkeras_grid.weights import Vector, empty_vector
@@ -155,7 +136,7 @@ class Service:
                     sys.stderr.write(f"{type(error).__name__}: {error}\n")
                     # The process ends now. To all it is a lost server, also to who waited.
                     if not self.broken:
-                        self._say_goodbye(channel, error)
+                        channel.say_goodbye(error)
                 except OSError as error:
                     if self.broken:
                         raise
@@ -164,33 +145,10 @@ class Service:
         finally:
             self._slots.release()
 
-    def _say_goodbye(self, channel: Channel, error: ParameterServerError) -> None:
-        try:
-            channel.send(Close(type(error).__name__, str(error)[:LONGEST_GOODBYE]))
-        except OSError:
-            return
-        channel.linger_close(GOODBYE_SECONDS)
-
     def _authenticate(self, channel: Channel) -> Message | None:
         """Return the hello of a client that has the key, None if it has left."""
-        deadline = time.monotonic() + HANDSHAKE_SECONDS
-        hello = channel.receive(HANDSHAKE_SECONDS)
-        if not isinstance(hello, WorkerHello | DriverHello):
-            return None
-        key, nonce = key_of(self._key, hello), new_nonce()
-        channel.send(Challenge(nonce, prove(key, Endpoint.SERVER, hello, nonce)))
-        proof = channel.receive(max(0.001, deadline - time.monotonic()))
-        if not isinstance(proof, Proof):
-            return None
-        verify(key, Endpoint.CLIENT, hello, nonce, proof.proof)
-        if not channel.stream.private:
-            channel.connection.protect(session_keys(key, hello, nonce))
-        if hello.run != self._settings.run:
-            raise AuthenticationError(
-                f"This server belongs to run {self._settings.run!r}. Received: a client of run "
-                f"{hello.run!r}. Give it the address of its own run's server."
-            )
-        if hello.size != self._settings.spec.size:
+        hello = authenticate(channel, partial(key_of, self._key), self._settings.run)
+        if hello is not None and hello.size != self._settings.spec.size:
             raise RefusedError(
                 f"The run's vectors have {self._settings.spec.size} numbers. Received: a client "
                 f"whose model has {hello.size}. Let driver and worker build the same model."

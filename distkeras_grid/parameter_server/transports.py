@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
@@ -29,7 +29,6 @@ from distkeras_grid.parameter_server.timeouts import (
     STALL_SECONDS,
 )
 
-_Result = TypeVar("_Result")
 _BACKLOG = 256
 #: What Linux knows of the process at the other end of a Unix socket: its number, user and group.
 _CREDENTIALS = struct.Struct("iII")
@@ -271,27 +270,6 @@ def routes(address: ServerAddress) -> Sequence[Route]:
     if address.unix_name is None or sys.platform != "linux":
         return (tcp,)
     return (partial(connect_unix, address.unix_name), tcp)
-
-
-def by_fastest_route(
-    address: ServerAddress,
-    seconds: float,
-    attempt: Callable[[Route, float], _Result],
-    broken: tuple[type[Exception], ...],
-) -> _Result:
-    """Make one attempt on each route to a server until one succeeds.
-
-    `seconds`: time for all of them [s].
-    `attempt`: connects by a route, in at most so many seconds.
-    `broken`: the errors after which the next route is tried.
-    """
-    until = time.monotonic() + seconds
-    *others, last = routes(address)
-    for route in others:
-        # Another program may listen at such a name, and may never answer.
-        with contextlib.suppress(*broken):
-            return attempt(route, seconds / 2)
-    return attempt(last, max(0.001, until - time.monotonic()))
 
 
 def unreachable(address: ServerAddress, error: OSError) -> ServerUnreachableError:

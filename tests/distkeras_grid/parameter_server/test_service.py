@@ -21,7 +21,7 @@ from distkeras_grid.errors import (
     RefusedError,
     ServerUnreachableError,
 )
-from distkeras_grid.parameter_server import frames, service, transports
+from distkeras_grid.parameter_server import auth, frames, service, transports
 from distkeras_grid.parameter_server.auth import (
     driver_key,
     new_key,
@@ -415,7 +415,7 @@ def test_no_server_is_an_error_that_names_both_ends(serve):
 
 
 def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
-    monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(auth, "HANDSHAKE_SECONDS", 0.05)
     with raw_channel(serve()) as channel:
         channel.stream._socket.sendall(b"DKGP")
         channel.stream._socket.settimeout(5)
