@@ -11,14 +11,13 @@ import io
 import json
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.keras_model import layers_of, model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
-from distkeras_grid.rules import LocalSteps
 
 if TYPE_CHECKING:
     from distkeras_grid.engine.keras_engine import KerasEngine
@@ -30,36 +29,21 @@ _engines: OrderedDict[str, KerasEngine] = OrderedDict()
 
 
 def load_engine(
-    archive: bytes,
-    *,
-    custom_objects: Mapping[str, Any] | None = None,
-    scaling: Sequence[tuple[float, float]] = (),
-    labels: Sequence[tuple[float, float] | None] | None = None,
-    block_shape: tuple[int, int] | None = None,
-    jit: bool | Literal["auto"] = "auto",
-    local_steps: LocalSteps = LocalSteps.OPTIMIZER,
-    momentum: float = 0.0,
+    archive: bytes, *, custom_objects: Mapping[str, Any] | None = None, **options: Any
 ) -> KerasEngine:
-    """Build an engine, or take the compiled one of an earlier run in this process."""
+    """Build an engine, or take the compiled one of an earlier run in this process.
+
+    `options`: as of `KerasEngine`.
+    """
     objects = dict(custom_objects or {})
     model = model_from_bytes(archive, objects)
     # Keras has compiled it; this refuses what cannot be trained.
     compile_model(model)
-    build = partial(
-        build_engine,
-        current_backend(),
-        model,
-        scaling=scaling,
-        labels=labels,
-        block_shape=block_shape,
-        jit=jit,
-        local_steps=local_steps,
-        momentum=momentum,
-    )
+    build = partial(build_engine, current_backend(), model, **options)
     # Compiled functions have the constants and tables of adapted layers in them.
     if objects or any(hasattr(layer, "adapt") for layer in layers_of(model)):
         return build()
-    key = _key(archive, {**build.keywords, "local_steps": local_steps.value})
+    key = _key(archive, options)
     if key in _engines:
         _engines[key].copy_from(model)
     else:
@@ -74,5 +58,5 @@ def _key(archive: bytes, options: Mapping[str, Any]) -> str:
     # How the model is compiled is in its configuration.
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
-    text = json.dumps([config, dict(options)], sort_keys=True)
+    text = json.dumps([config, dict(options)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
