@@ -105,13 +105,15 @@ def append_history(
     return apply_retention([*head.history, last], shards, keep, now)
 
 
-def next_manifest(content: Mapping[str, Any], head: Manifest, now: datetime) -> dict[str, Any]:
-    """Return a manifest with changed tables as the version after the head."""
+def next_manifest(
+    content: Mapping[str, Any], head: Manifest | None, now: datetime
+) -> dict[str, Any]:
+    """Return a manifest as the version after the head, or as the first one."""
     keep = parse_keep(content["settings"].get("keep_versions"))
-    history = append_history(head, content["shards"], keep, now)
+    history = append_history(head, content["shards"], keep, now) if head else ()
     return {
         **content,
-        "last_update": head.last_update + 1,
+        "last_update": head.last_update + 1 if head else 0,
         "created": utc(now),
         "hash": version_hash(content),
         "history": [msgspec.to_builtins(each) for each in history],

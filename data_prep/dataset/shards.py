@@ -9,11 +9,9 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from data_prep.dataset.commit import Transaction, vacuum
 from data_prep.dataset.dataset_card import write_cards
-from data_prep.dataset.history import append_history, parse_keep, version_hash
+from data_prep.dataset.history import next_manifest
 from data_prep.dataset.manifest import build_manifest
 from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize, stored_bytes
 from data_prep.dataset.settings import TilingSettings
@@ -200,10 +198,8 @@ class Shards:
                 f"{self._settings.keep!r}. Nothing was written. Ask for less."
             )
         if base is None or self._transaction.pending or _differ(manifest, base.content):
-            keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
-            history = append_history(head.manifest, manifest["shards"], keep, now) if head else ()
-            manifest["history"] = [msgspec.to_builtins(each) for each in history]
-            base = self._transaction.commit(manifest)
+            former = head.manifest if head else None
+            base = self._transaction.commit(next_manifest(manifest, former, datetime.now(UTC)))
         # A run that was killed after its commit may have left it undescribed.
         write_cards(self._storage, self._root, base, self._say)
         return base.content
@@ -214,10 +210,8 @@ class Shards:
         built["folds"] = {name: folds.to_json() for name, folds in self._plan.folds.items()}
         return {
             **built,
-            "hash": version_hash(built),
             "shards": [self._transaction.name(number) for number in shards],
             "last_shard": self._transaction.last_shard,
-            "last_update": self._number,
             "near_duplicates": to_json(self._plan.pairs),
         }
 
