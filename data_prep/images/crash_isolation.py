@@ -20,7 +20,6 @@ from inspect import isgenerator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from distkeras_grid.errors import ImageError, UnreadableImageError
@@ -112,12 +111,7 @@ class DecodeSandbox:
         """Return itself; the process starts with the first image."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """End the process."""
         self._end()
 

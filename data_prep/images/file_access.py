@@ -18,7 +18,6 @@ from functools import partial
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from threading import Event
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from data_prep.images.multifile_images import Folder, copy_to_local, is_folder
@@ -80,12 +79,7 @@ class OpenFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stream.close()
 
     @classmethod
