@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Self
 
 import msgspec
@@ -28,7 +26,7 @@ import requests
 from distkeras_grid import fsync
 from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
 from distkeras_grid.sandbox import configuration, daemons, readiness
-from distkeras_grid.sandbox.class_path import daemon_class_path
+from distkeras_grid.sandbox.class_path import daemon_class_path, pyspark_folder
 from distkeras_grid.sandbox.configuration import HOST, Ports, SandboxLayout
 from distkeras_grid.sandbox.readiness import WebUI
 
@@ -124,12 +122,7 @@ class Sandbox:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     @property
@@ -315,14 +308,12 @@ class Sandbox:
         )
         with fsync.atomic_file(layout.state) as written:
             written.write_text(state.to_json(), encoding="utf-8")
-        spec = find_spec("pyspark")
-        pyspark = Path(str(spec.origin if spec else "")).parent
         files = configuration.files(
             state.ports,
             layout,
             datanodes=state.datanodes,
             memory_mb=state.memory_mb,
-            pyspark=pyspark,
+            pyspark=pyspark_folder().parent,
         )
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -34,12 +34,12 @@ class WebUI:
         A DataNode that was killed counts for 12 s more; one that is started again has a new
         address.
         """
-        beans = self._beans("NameNodeInfo")
+        beans = self._namenode()
         return set(json.loads(beans[0]["LiveNodes"])) if beans else set()
 
     def in_safe_mode(self) -> bool:
         """Tell whether the NameNode refuses to write yet."""
-        beans = self._beans("NameNodeInfo")
+        beans = self._namenode()
         return not beans or bool(beans[0]["Safemode"])
 
     def active_nodemanagers(self) -> int:
@@ -74,8 +74,8 @@ class WebUI:
         session.params = {"user.name": getpass.getuser()}
         return session
 
-    def _beans(self, name: str) -> Any:
-        query = f"Hadoop:service=NameNode,name={name}"
+    def _namenode(self) -> Any:
+        query = "Hadoop:service=NameNode,name=NameNodeInfo"
         return self._get(f"http://{self.namenode}/jmx", qry=query)["beans"]
 
     def _get(self, url: str, **query: str) -> Any:
