@@ -32,10 +32,6 @@ class Condition:
     operator: str
     threshold: float
 
-    def holds(self, measured: Mapping[str, float]) -> bool:
-        """Tell whether a tile meets the condition."""
-        return OPERATORS[self.operator](measured[self.column], self.threshold)
-
 
 def parse_filter(text: str | None) -> tuple[Condition, ...]:
     """Read the conditions that tiles must meet; a tile must meet all of them.
@@ -69,4 +65,6 @@ def passes_filter(conditions: tuple[Condition, ...], measured: Mapping[str, floa
     >>> passes_filter(parse_filter("focus>0.1,std>=3"), {"focus": 0.2, "std": 3.0})
     True
     """
-    return all(condition.holds(measured) for condition in conditions)
+    return all(
+        OPERATORS[each.operator](measured[each.column], each.threshold) for each in conditions
+    )
