@@ -59,8 +59,8 @@ from distkeras_grid.worker.worker_state import WorkerState
 from tests.byte_connection import ByteConnection
 from tests.distkeras_grid.parameter_server import test_connection
 from tests.fuzzing import Target
-from tests.memory_streams import memory_pair
 from tests.specs import make_spec
+from tests.stream_pair import stream_pair
 
 SIZE = 3
 GENERATION = DriverEpoch(3, Driver("application_17_0001", attempt=2), "token")
@@ -121,7 +121,7 @@ def _decode(kind: type[Message], data: bytes) -> object:
 
 
 def _devices(data: bytes) -> object:
-    ours, theirs = memory_pair()
+    ours, theirs = stream_pair()
     with ArrayChannel(theirs) as channel:
         if data:
             ours.send([memoryview(data)], time.monotonic() + 1.0)
@@ -137,7 +137,7 @@ def _device_frames() -> list[bytes]:
         ("failure", {"error": "OSError", "text": "no"}, []),
         ("forward", {"layer": "a", "number": 3}, [array, array.view(np.uint8)]),
     ):
-        ours, theirs = memory_pair()
+        ours, theirs = stream_pair()
         with ArrayChannel(ours) as channel:
             channel.send(name, values, arrays)
             target = bytearray(4096)

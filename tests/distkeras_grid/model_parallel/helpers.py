@@ -1,4 +1,4 @@
-"""Devices in threads of this process, behind real lines in memory, and models of towers."""
+"""Devices in threads of this process, behind real sockets, and models of towers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distkeras_grid.model_parallel.rpc import serve
 from distkeras_grid.model_parallel.time_model import LayerPlan, SplitPlan
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
-from tests.memory_streams import memory_pair
+from tests.stream_pair import stream_pair
 
 #: Enough for every answer of a part that lives.
 PATIENT = LimitsSpec(start_timeout=30.0, round_timeout=30.0)
@@ -40,7 +40,7 @@ def group_of(modules, limits=PATIENT, raises=()):
     try:
         with group:
             for number, module in enumerate(modules, start=1):
-                ours, theirs = (ArrayChannel(stream) for stream in memory_pair())
+                ours, theirs = (ArrayChannel(stream) for stream in stream_pair())
                 threads.append(threading.Thread(target=work, args=(number, theirs, module)))
                 threads[-1].start()
                 group.admit(number, ours)

@@ -23,7 +23,7 @@ from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.spec import LimitsSpec
 from tests.distkeras_grid.model_parallel.helpers import PATIENT, group_of
-from tests.memory_streams import memory_pair
+from tests.stream_pair import stream_pair
 
 LARGE = np.zeros(4_000_000, np.float32)
 
@@ -214,7 +214,7 @@ def test_an_error_of_building_a_module_reaches_the_master():
     def build():
         raise ValueError("no such layer")
 
-    ours, theirs = (ArrayChannel(stream) for stream in memory_pair())
+    ours, theirs = (ArrayChannel(stream) for stream in stream_pair())
     with DeviceGroup(2, PATIENT) as group:
         group.admit(1, ours)
         with pytest.raises(ValueError, match="no such layer"):

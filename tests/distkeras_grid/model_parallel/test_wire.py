@@ -28,14 +28,14 @@ from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.encryption import FrameCipher
 from distkeras_grid.parameter_server.messages import Endpoint
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
-from tests.memory_streams import memory_pair
+from tests.stream_pair import stream_pair
 
 KEY = new_key()
 PLACE = BindAddress("127.0.0.1", "127.0.0.1")
 
 
 def channels():
-    return [ArrayChannel(stream) for stream in memory_pair()]
+    return [ArrayChannel(stream) for stream in stream_pair()]
 
 
 def test_arrays_of_any_shape_arrive_aligned_and_unchanged():
@@ -63,7 +63,7 @@ def test_the_end_between_two_calls_is_no_error_and_within_one_it_is():
     ours.close()
     assert theirs.receive(10.0).name == "step"
     assert theirs.receive(10.0) is None
-    stream, other = memory_pair()
+    stream, other = stream_pair()
     stream.send([memoryview(MAGIC)], time.monotonic() + 1.0)
     stream.finish_sending()
     with pytest.raises(ConnectionResetError):
@@ -88,7 +88,7 @@ def raw(body=b"\x93\xa1f\x80\x90", payload=0, magic=MAGIC, length=None):
     ],
 )
 def test_frames_that_are_none_are_refused(data):
-    stream, other = memory_pair()
+    stream, other = stream_pair()
     stream.send([memoryview(data)], time.monotonic() + 1.0)
     with pytest.raises(RemoteProtocolError):
         ArrayChannel(other).receive(1.0)
@@ -129,7 +129,7 @@ def test_who_has_not_is_refused(gate, run, key):
 
 
 def test_what_others_can_reach_is_sealed_and_a_changed_byte_is_refused():
-    streams = memory_pair()
+    streams = stream_pair()
     keys = {side: bytes([number] * 32) for number, side in enumerate(Endpoint)}
     changing = Changing(streams[0])
     ours = ArrayChannel(changing, FrameCipher(Endpoint.CLIENT, keys))
