@@ -38,7 +38,6 @@ from distkeras_grid.parameter_server.messages import (
     Done,
     Endpoint,
     Message,
-    PayloadKind,
     Proof,
     WorkerHello,
 )
@@ -73,20 +72,6 @@ def assert_alive(bench, tools, folded):
 
 def failures(bench):
     return [e for e in bench.driver().poll(5).events if getattr(e, "status", "") == "failed"]
-
-
-@BOTH
-def test_exchanges_over_both_transports(serve, tools, unix):
-    bench = serve()
-    address = bench.address if unix else replace(bench.address, unix_name=None)
-    client = bench.started(address=address)
-    np.testing.assert_array_equal(client.vector, 0)
-    for sequence in range(3):
-        answer, value = tools.exchange(client, tools.commit(sequence))
-        assert (answer.version, value) == (sequence + 1, sequence + 1)
-    client.finish()
-    (seat,) = bench.driver().poll(5).seats
-    assert (seat.status, seat.samples_folded) == ("finished", 3)
 
 
 @pytest.mark.parametrize("compression", [None, "bfloat16", "dgc"])
@@ -201,18 +186,6 @@ def test_rubbish_gets_a_goodbye_and_no_memory(serve, tools, data, unix):
     assert_alive(bench, tools, 0)
 
 
-def test_a_cut_commit_folds_nothing(serve, tools):
-    bench = serve()
-    client = bench.started()
-    channel = client._session.channel
-    data = channel.connection.send(tools.commit(0), client.vector.nbytes, PayloadKind.VECTOR)
-    channel.stream._socket.sendall(data + b"\0" * (client.vector.nbytes - 1))
-    client.close()
-    driver = bench.driver()
-    tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
-    assert driver.poll(5).version == 0
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_nan_is_refused_and_the_worker_may_say_so(serve, tools, value):
     bench = serve()
@@ -225,22 +198,6 @@ def test_nan_is_refused_and_the_worker_may_say_so(serve, tools, value):
     assert_alive(bench, tools, 0)
     (failure,) = failures(bench)
     assert failure.error == "NonFiniteLossError"
-
-
-def test_a_newer_attempt_fences_the_older(serve, tools):
-    bench = serve()
-    old = bench.started(attempt=3)
-    tools.exchange(old, tools.commit(0))
-    new = bench.worker(attempt=4)
-    start = new.ready(100)
-    assert start.next_sequence == 1
-    np.testing.assert_array_equal(new.vector, 1)
-    with pytest.raises(FencedError, match="Spark task 4"):
-        tools.exchange(old, tools.commit(1))
-    with pytest.raises(FencedError):
-        bench.worker(attempt=3)
-    tools.exchange(new, tools.commit(1))
-    assert_alive(bench, tools, 2)
 
 
 def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
@@ -272,18 +229,6 @@ def test_a_long_failure_is_cut(serve):
     bench = serve()
     assert bench.worker().fail("ValueError", "ü" * 100_000)
     assert len(failures(bench)[0].message) == 4000
-
-
-@BOTH
-def test_a_broken_connection_is_opened_anew(serve, tools, unix):
-    bench = serve()
-    address = bench.address if unix else replace(bench.address, unix_name=None)
-    client = bench.started(address=address)
-    client._session.channel.stream._socket.shutdown(socket.SHUT_RDWR)
-    answer, value = tools.exchange(client, tools.commit(0))
-    assert (answer.version, value) == (1, 1)
-    tools.exchange(client, tools.commit(1))
-    assert_alive(bench, tools, 2)
 
 
 def lose_reply(client):

@@ -224,7 +224,7 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     client = server.worker(attempt=1)
     start = client.ready(ROWS)
     server.worker(attempt=2)
-    with pytest.raises(FencedError, match="newer connection"):
+    with pytest.raises(FencedError, match="newer connection, of Spark task 2"):
         train(server.core(engine), engine, client, start, spool)
     assert engine.windows == 1
     assert not server.window_events()
