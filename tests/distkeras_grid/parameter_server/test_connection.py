@@ -465,15 +465,6 @@ def test_numpys_numbers_travel():
     assert read(messages.WindowCommit, data[frames.HEADER_SIZE :]) == commit
 
 
-@settings(max_examples=200, deadline=None)
-@given(data=st.binary(max_size=200), state=st.sampled_from(sorted(TRANSITIONS)))
-def test_any_bytes_give_messages_or_a_protocol_error(data, state):
-    connection = ByteConnection(Endpoint.SERVER, SIZE)
-    connection.state = state
-    with contextlib.suppress(RemoteProtocolError):
-        connection.receive(header(length=20)[:6] + data)
-
-
 def test_too_long_a_message_is_not_sent():
     connection = ByteConnection(Endpoint.CLIENT, SIZE)
     with pytest.raises(LocalProtocolError, match="may have 1004 bytes"):
