@@ -14,7 +14,6 @@ from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.records import EpochEnded, WindowRecord
-from distkeras_grid.spec import LayoutSpec
 from tests.distkeras_grid.parameter_server.conftest import make_commit
 from tests.specs import make_settings
 
@@ -41,67 +40,6 @@ def test_the_center_is_put_together_in_its_order(servers):
 def test_each_server_is_a_process_with_an_address_of_its_own(servers):
     assert len(set(servers.pids)) == len({a.port for a in servers.addresses}) == 3
     assert servers.address == servers.addresses[0]
-
-
-@pytest.mark.full
-def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
-    """Sums of small whole numbers, so that == holds in whatever order they are folded."""
-    rows = WINDOWS * EPOCHS
-    layout = LayoutSpec(trainable_size=SIZE - 3, statistics_size=3)
-    settings = make_settings(
-        layout=layout,
-        seats=WORKERS,
-        rows=WINDOWS * WORKERS,
-        epochs=EPOCHS,
-        servers=3,
-        snapshots_per_epoch=1,
-    )
-    key, center = new_key(), np.zeros(SIZE, np.float32)
-    events, samples = [], []
-    with ShardedProcess(settings, center, key) as running:
-
-        def work(seat):
-            with ShardedClient.connect(
-                *(running.addresses, seat_key(key, seat), settings.run, seat, 0),
-                *(settings.spec, 10),
-            ) as client:
-                client.ready(WINDOWS)
-                sent, reply = np.empty((2, SIZE), np.float32)
-                version = 0
-                for number in range(rows):
-                    sent[:] = seat + 1
-                    epoch, window = divmod(number, WINDOWS)
-                    commit = make_commit(number, version=version, epoch=1 + epoch, window=window)
-                    version = client.exchange(commit, sent, reply).version
-                client.finish()
-
-        def watch():
-            until = time.monotonic() + 60
-            while True:
-                update = running.poll(10)
-                events.extend(update.events)
-                samples.append(update.samples_folded)
-                if all(seat.status == "finished" for seat in update.seats):
-                    return
-                assert time.monotonic() < until
-
-        found = tools.in_threads(watch, *(lambda s=s: work(s) for s in range(WORKERS)))
-        assert found == [None] * (1 + WORKERS)
-        snapshots = [running.center(number + 1) for number in range(EPOCHS)]
-        last = running.center()
-    total = rows * sum(range(1, WORKERS + 1))
-    np.testing.assert_array_equal(last[: layout.trainable_size], total)
-    np.testing.assert_array_equal(snapshots[-1], last)
-    assert (snapshots[0] < total).all()
-    windows = [event for event in events if isinstance(event, WindowRecord)]
-    assert len({(w.worker, w.epoch, w.window) for w in windows}) == len(windows) == rows * WORKERS
-    assert samples[-1] == rows * WORKERS
-    assert samples == sorted(samples)
-    # The bytes are those of all servers.
-    assert all(w.bytes_up > 4 * SIZE and w.bytes_down > 4 * SIZE for w in windows)
-    assert [e.epoch for e in events if isinstance(e, EpochEnded)] == [1, 2]
-    # The driver's own center is where the workers began.
-    assert not center.any()
 
 
 def captured(running, seconds=10, events=None):
