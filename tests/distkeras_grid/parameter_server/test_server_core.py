@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from distkeras_grid.array_tree import pack, unpack
+from distkeras_grid.array_tree import pack
 from distkeras_grid.errors import (
     DataError,
     FencedError,
@@ -25,7 +25,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.outliers import CommitStatistics, RunningStatistics, outlier
 from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY
-from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.gradient_log import MOST_STEPS, STEPS_BETWEEN_STATES
 from distkeras_grid.parameter_server.messages import (
@@ -1295,35 +1294,6 @@ def test_a_checkpoint_has_what_was_seen():
     (large,) = send(again, session, 3, 1e6, version=3)
     assert large.message.skipped
     assert len(events(again, SkippedRecord)) == 1
-
-
-#: What may be wrong with a saved center.
-DAMAGES = {
-    "no centers": lambda center: center.update(centers=[]),
-    "no workers": lambda center: center.update(own=[]),
-    "another type": lambda center: center.update(
-        centers=[each.astype(np.int8) for each in center["centers"]]
-    ),
-    "another size": lambda center: center.update(centers=[each[1:] for each in center["centers"]]),
-    "not finite": lambda center: center["centers"][0].fill(np.nan),
-    "not finite of a worker": lambda center: center["own"][0][0].fill(np.inf),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_saved_center_that_cannot_be_is_refused(damage):
-    spec, core = judged("energy_matching", workers=1)
-    started(core, 1)
-    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 1.0)
-    tree = unpack(pack(part.tree))
-    ServerCore.resumed(spec, [pack(tree)])
-    DAMAGES[damage](tree["center"])
-    with pytest.raises(DataError):
-        ServerCore.resumed(spec, [pack(tree)])
-    if damage == "no workers":
-        with pytest.raises(DataError):
-            repartition(pack(tree), 2)
 
 
 def test_members_that_begin_with_weights_of_their_own_are_no_outliers():

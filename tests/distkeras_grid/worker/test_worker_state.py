@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 from distkeras_grid.array_tree import pack, unpack
-from distkeras_grid.errors import DataError, RefusedError
+from distkeras_grid.errors import DataError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
+from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.records import WindowRecord, WorkerRecord
+from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.worker_core import WorkerCore
@@ -87,7 +88,7 @@ class Seat:
     """A server of one seat and its workers; attempts share nothing but the server."""
 
     def __init__(self, stack, name, compression=None, engine=None, saved=()):
-        self.rule, self.key, self._stack = build_rule(name, RULES[name]), new_key(), stack
+        self.rule, self.key, self._stack = build_rule(name, RULES.get(name, {})), new_key(), stack
         self.compression = compression
         steps = self.rule.traits.local_steps
         self.engine = engine or partial(
@@ -226,58 +227,43 @@ def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
     assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
 
 
-def test_the_driver_has_all_events_before_a_checkpoint_and_none_after_it(stack):
-    def ask(window):
-        if window == 3:
-            seat.driver.begin_checkpoint()
-
-    seat = Seat(stack, "downpour")
-    seat.train(act=ask)
-    before = seat.driver.poll(5)
-    folded = [event.window for event in before.events if isinstance(event, WindowRecord)]
-    assert (len(folded), before.captured) == (4, 1)
-    # As long as it has not kept its own state.
-    again = seat.driver.poll(5)
-    assert (again.events, again.captured) == ((), 1)
-    after = seat.driver.poll(5, captured=1)
-    assert after.captured == 0
-    assert sum(isinstance(event, WindowRecord) for event in after.events) == WINDOWS - 4
-
-
-def test_only_the_last_checkpoint_can_be_fetched(stack):
-    seat = Seat(stack, "downpour")
-    for number, part in [(0, 0), (1, 0)]:
-        with pytest.raises(RefusedError):
-            seat.driver.part(number, part)
-    seat.driver.begin_checkpoint()
-    seat.driver.begin_checkpoint()
-    seat.driver.part(2, 0)
-    for number, part in [(1, 0), (2, 1)]:
-        with pytest.raises(RefusedError):
-            seat.driver.part(number, part)
+#: What may be wrong with a saved server.
+DAMAGES = {
+    "a negative version": lambda tree: tree["ledger"].update(version=-1),
+    "no word of a stop": lambda tree: tree["ledger"].pop("stop"),
+    "states of no worker": lambda tree: tree.update(worker_states={}),
+    "steps": lambda tree: tree.update(
+        replay={"version": 0, "state": np.ones(3, np.uint8), "steps": {}}
+    ),
+    "no centers": lambda tree: tree["center"].update(centers=[]),
+    "no workers": lambda tree: tree["center"].update(own=[]),
+    "more than the rule has": lambda tree: tree["center"].update(shared=[np.ones(SIZE, "f")]),
+    "another type": lambda tree: tree["center"].update(
+        centers=[each.astype(np.int8) for each in tree["center"]["centers"]]
+    ),
+    "another size": lambda tree: tree["center"].update(
+        centers=[each[1:] for each in tree["center"]["centers"]]
+    ),
+    "not finite": lambda tree: tree["center"]["centers"][0].fill(np.nan),
+    "not finite of a worker": lambda tree: tree["center"]["own"][0][0].fill(np.inf),
+}
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda tree: tree["ledger"].update(version=-1),
-        lambda tree: tree["ledger"].pop("stop"),
-        lambda tree: tree["center"].update(centers=[np.ones(SIZE + 1, np.float32)]),
-        lambda tree: tree["center"].update(shared=[np.ones(SIZE, np.float32)]),
-        lambda tree: tree.update(worker_states={}),
-        lambda tree: tree.update(replay={"version": 0, "state": np.ones(3, np.uint8), "steps": {}}),
-    ],
-)
-def test_a_state_that_is_not_of_the_run_is_refused(stack, change):
-    first = Seat(stack, "downpour")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_state_that_is_not_of_the_run_is_refused(stack, damage):
+    first = Seat(stack, "energy_matching")
     first.train(until=5)
     first.driver.begin_checkpoint(at_once=True)
     server, *states = first.parts()
     tree = unpack(server)
-    change(tree)
+    ServerCore.resumed(first.settings.spec, [pack(tree), *states])
+    DAMAGES[damage](tree)
     with pytest.raises(DataError):
         ServerCore.resumed(first.settings.spec, [pack(tree), *states])
+    if damage == "no workers":
+        with pytest.raises(DataError):
+            repartition(pack(tree), 2)
 
 
 @pytest.mark.full
