@@ -16,6 +16,7 @@ from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings
+from distkeras_grid.weights import Vector
 from tests.specs import make_settings
 
 SIZE = 8
@@ -41,11 +42,17 @@ def make_commit(sequence: int = 0, **changes) -> WindowCommit:
 class Bench:
     """A running service and its clients."""
 
-    def __init__(self, stack: ExitStack, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        settings: ServerSettings,
+        center: Vector | None = None,
+    ) -> None:
         self.settings = settings
         self.key = new_key()
         self._stack = stack
-        self.service = Service(settings, np.zeros(settings.spec.size, np.float32), self.key)
+        start = np.zeros(settings.spec.size, np.float32) if center is None else center
+        self.service = Service(settings, start, self.key)
         stack.callback(self.service.close)
 
     @property
@@ -53,12 +60,16 @@ class Bench:
         return self.service.address
 
     def worker(self, seat: int = 0, attempt: int = 0, **changes) -> WorkerClient:
+        layout = self.settings.spec.layout
         arguments = {
             "address": self.address,
             "key": seat_key(self.key, seat),
             "run": self.settings.run,
-            "size": self.settings.spec.size,
+            "size": layout.size,
             "deadline": 5,
+            "state_size": layout.state_section.nbytes,
+            "worker_state_limit": layout.worker_state_limit,
+            "compression": self.settings.spec.compression,
         }
         client = WorkerClient.connect(seat=seat, attempt=attempt, **{**arguments, **changes})
         self._stack.callback(client.close)

@@ -79,13 +79,13 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
 def test_what_a_worker_keeps_arrives_over_another_connection(serve, tools, relayed, act, after):
     bench = serve(worker_state_limit=64)
     relay = relayed(bench, Fault(PutWorkerState, act, after=after))
-    client = bench.started(address=relay.address, worker_state_limit=64)
+    client = bench.started(address=relay.address)
     answer, _ = tools.exchange(client, tools.commit(0))
     assert answer.keep
     client.put_worker_state(1, 1, np.full(64, 5, np.uint8))
     assert len(relay.struck) == 1
     client.close()
-    second = bench.started(attempt=1, worker_state_limit=64)
+    second = bench.started(attempt=1)
     kept, state = second.get_worker_state()
     assert (kept.sequence, state.tolist()) == (1, [5] * 64)
 

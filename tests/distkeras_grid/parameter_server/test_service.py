@@ -86,7 +86,7 @@ def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch, com
 
     monkeypatch.setattr(Connection, "send", count)
     bench = serve(compression=compression)
-    client = bench.started(compression=compression)
+    client = bench.started()
     payload, reply = np.zeros(bench.settings.spec.size, np.float32), client.vector.copy()
     payload[3] = 1
     client.exchange(tools.commit(0), payload, reply)
@@ -241,8 +241,8 @@ def lose_reply(client):
 def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, tools, monkeypatch):
     """Nothing that came from the lost reply is taken for known on the new connection."""
     bench = serve(compression="dgc", seats=2)
-    pair = both_started(bench, tools, compression="dgc")
-    other, client = pair
+    other, client = bench.worker(0), bench.worker(1)
+    tools.in_threads(lambda: other.ready(50), lambda: client.ready(50))
     sent, pack = [], Connection.pack
 
     def watch(self, kind, vector):
@@ -270,16 +270,6 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     np.testing.assert_array_equal(bench.driver().center(), reply)
     assert len(sent) == 5
     assert set(sent) == {sent[0]}
-
-
-# Rounds
-
-
-def both_started(bench, tools, rows=(50, 50), **how):
-    clients = [bench.worker(seat, **how) for seat in range(len(rows))]
-    pairs = zip(clients, rows, strict=True)
-    tools.in_threads(*(lambda c=client, r=count: c.ready(r) for client, count in pairs))
-    return clients
 
 
 def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve, tools):

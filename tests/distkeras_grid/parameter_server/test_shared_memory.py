@@ -165,7 +165,7 @@ def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
 @pytest.mark.parametrize("compression", ["bfloat16", "dgc"])
 def test_compressed_vectors_go_through_the_socket(serve, tools, compression):
     bench = serve(trainable_size=SIZE, compression=compression)
-    client = bench.started(compression=compression)
+    client = bench.started()
     tools.exchange(client, tools.commit(0))
     assert transports_of(bench) == ["unix socket"]
 
@@ -371,7 +371,7 @@ def test_a_late_reply_of_an_old_connection_reaches_nobody(serve, tools, monkeypa
 def test_steps_and_states_go_the_same_way(serve, tools):
     state = StateSection((Variable("velocity", (SIZE,)),))
     bench = serve(rule="mean_gradient", trainable_size=SIZE, state=state.variables)
-    client = bench.started(state_size=state.nbytes)
+    client = bench.started()
     assert client.transport == "shared memory"
     tools.exchange(client, tools.commit(0), value=2.0)
     step = np.empty(SIZE, np.float32)

@@ -14,17 +14,14 @@ from distkeras_grid.errors import FencedError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
-from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.driver_client import DriverClient
-from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord, WindowResult
-from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
+from distkeras_grid.rules import Accumulator, DeepGradientCompression, DownpourRule
 from distkeras_grid.spec import LocalSpec
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.engine_actions import first_state
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.worker_core import WorkerCore
+from tests.distkeras_grid.parameter_server.conftest import Bench
 from tests.policies import Chosen, first
 from tests.specs import make_settings
 
@@ -97,67 +94,34 @@ def filled(spool):
     return spool
 
 
-class Server:
+class Server(Bench):
     """A server of one seat, in this process."""
 
-    def __init__(
-        self,
-        stack,
-        rule="downpour",
-        compression=None,
-        on_nonfinite="stop",
-        local=None,
-        **parameters,
-    ):
-        self._compression = compression
-        self.rule = build_rule(rule, parameters)
-        self.key = new_key()
-        settings = make_settings(
-            rule=self.rule,
-            trainable_size=ROWS,
-            rows=ROWS,
-            epochs=EPOCHS,
-            compression=compression,
-            on_nonfinite=on_nonfinite,
-            local=local,
+    def __init__(self, stack, compression=None, **changes):
+        self.compression = compression
+        super().__init__(
+            stack,
+            make_settings(
+                trainable_size=ROWS, rows=ROWS, epochs=EPOCHS, compression=compression, **changes
+            ),
         )
-        self._stack, self._wire = stack, settings.spec.compression
-        self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
-        stack.callback(self._service.close)
-        self.driver = DriverClient.connect(
-            self._service.address, driver_key(self.key), "test", ROWS, 5
-        )
-        stack.callback(self.driver.close)
-
-    def worker(self, attempt=0):
-        client = WorkerClient.connect(
-            self._service.address,
-            seat_key(self.key, 0),
-            "test",
-            0,
-            attempt,
-            ROWS,
-            deadline=5,
-            compression=self._wire,
-        )
-        self._stack.callback(client.close)
-        return client
 
     def train(self, engine, rows, *, attempt=0, plan=None, after_window=None, **options):
-        client = self.worker(attempt)
+        client = self.worker(attempt=attempt)
         start = client.ready(ROWS)
         kept = None
-        if self._compression:
-            kept = partial(Accumulator, self._compression, KERNEL)
-        core = self.core(engine, plan, accumulator=kept, **options)
+        if self.compression:
+            kept = partial(Accumulator, self.compression, KERNEL)
+        core = core_of(engine, plan, accumulator=kept, **options)
         first = first_state(engine)
         return train(core, engine, client, start, rows, after_window, first=first)
 
-    def core(self, engine, plan=None, **options):
-        return WorkerCore(0, self.rule, engine.layout, plan or planned(), **options)
-
     def window_events(self):
-        return [event for event in self.driver.poll(5).events if isinstance(event, WindowRecord)]
+        return [event for event in self.driver().poll(5).events if isinstance(event, WindowRecord)]
+
+
+def core_of(engine, plan=None, **options):
+    return WorkerCore(0, DownpourRule(), engine.layout, plan or planned(), **options)
 
 
 class Death(Exception):
@@ -177,7 +141,7 @@ def planned(window=2):
 def test_every_row_of_every_epoch_reaches_the_center_once(stack, spool, window):
     server = Server(stack)
     assert server.train(CountingEngine(), spool, plan=planned(window=window)) == ROWS * EPOCHS
-    np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
+    np.testing.assert_array_equal(server.driver().center(), np.full(ROWS, EPOCHS))
 
 
 def test_what_is_told_of_a_local_set_goes_with_the_window_after_which_it_was_found(stack, spool):
@@ -189,17 +153,17 @@ def test_what_is_told_of_a_local_set_goes_with_the_window_after_which_it_was_fou
 
     seen, server = [], Server(stack, local=LocalSpec(local_train=ROWS))
     server.train(CountingEngine(), spool, plan=planned(window=2), after_window=after_window)
-    told = [each for each in server.driver.poll(5).events if isinstance(each, LocalRecord)]
+    told = [each for each in server.driver().poll(5).events if isinstance(each, LocalRecord)]
     found = [(each.iteration, int(each.local.digest, 16)) for each in told]
     assert found == [(1, 1), (2, 2), (3, 3)]
-    np.testing.assert_array_equal(seen[-1], server.driver.center())
+    np.testing.assert_array_equal(seen[-1], server.driver().center())
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.8])
 def test_what_is_not_held_back_reaches_the_center_as_so_many_bytes(stack, spool, sparsity):
     server = Server(stack, compression=DeepGradientCompression(sparsity, warm_up_epochs=0))
     server.train(CountingEngine(), spool, plan=planned(window=3))
-    center = server.driver.center()
+    center = server.driver().center()
     assert (center <= EPOCHS).all()
     assert (center == EPOCHS).all() == (sparsity == 0)
     whole = Server(stack)
@@ -215,7 +179,7 @@ def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):
     with pytest.raises(Death):
         server.train(CountingEngine(), spool, plan=Chosen(first(planned(), 3), dying))
     assert server.train(CountingEngine(), spool, attempt=1) == 3 + 4 + 3
-    np.testing.assert_array_equal(server.driver.center(), np.full(ROWS, EPOCHS))
+    np.testing.assert_array_equal(server.driver().center(), np.full(ROWS, EPOCHS))
 
 
 def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
@@ -225,7 +189,7 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     start = client.ready(ROWS)
     server.worker(attempt=2)
     with pytest.raises(FencedError, match="newer connection, of Spark task 2"):
-        train(server.core(engine), engine, client, start, spool)
+        train(core_of(engine), engine, client, start, spool)
     assert engine.windows == 1
     assert not server.window_events()
 
@@ -235,8 +199,8 @@ def test_a_skipped_window_is_left_out_and_the_next_one_begins_at_the_center(stac
     server = Server(stack, on_nonfinite="skip")
     engine = CountingEngine(loss=[0.5, math.nan, *[0.5] * 4])
     assert server.train(engine, spool, sends_nonfinite=True) == EPOCHS * ROWS
-    counts = server.driver.center()
-    events = server.driver.poll(5).events
+    counts = server.driver().center()
+    events = server.driver().poll(5).events
     (skipped,) = (event for event in events if isinstance(event, SkippedRecord))
     assert (skipped.epoch, skipped.window) == (1, 1)
     assert sum(counts) == EPOCHS * ROWS - skipped.samples

@@ -16,17 +16,15 @@ from distkeras_grid.array_tree import pack, unpack
 from distkeras_grid.errors import DataError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.checkpoint_state import repartition
-from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.server_core import ServerCore
-from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
+from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.worker_core import WorkerCore
 from distkeras_grid.worker.worker_state import WorkerState, copy_checked
+from tests.distkeras_grid.parameter_server.conftest import Bench
 from tests.engines import engine_of
 from tests.policies import Chosen
 from tests.quadratic_learner import QuadraticLearner
@@ -84,58 +82,34 @@ def test_arrays_of_another_model_are_refused_whole(source):
     assert not target["a"].any()
 
 
-class Seat:
+class Seat(Bench):
     """A server of one seat and its workers; attempts share nothing but the server."""
 
-    def __init__(self, stack, name, compression=None, engine=None, saved=()):
-        self.rule, self.key, self._stack = build_rule(name, RULES.get(name, {})), new_key(), stack
-        self.compression = compression
-        steps = self.rule.traits.local_steps
+    def __init__(self, stack, name, compression=None, engine=None):
+        self.rule, self.compression = build_rule(name, RULES.get(name, {})), compression
+        traits = self.rule.traits
         self.engine = engine or partial(
-            QuadraticLearner, np.ones(SIZE, np.float32), 1.0, 0.1, 0.9, local_steps=steps
+            QuadraticLearner,
+            *(np.ones(SIZE, np.float32), 1.0, 0.1, 0.9),
+            local_steps=traits.local_steps,
         )
-        center, layout = self.engine().weights(), self.engine().layout
-        shared = self.rule.traits.steps_on_workers
-        self.settings = make_settings(
+        first = self.engine()
+        settings = make_settings(
             rule=self.rule,
-            trainable_size=layout.trainable_size,
-            statistics_size=layout.statistics_size,
+            layout=LayoutSpec.of(
+                first.layout,
+                first.step_section if traits.steps_on_workers else None,
+                worker_state_limit=1 << 16,
+            ),
             rows=ROWS,
             epochs=EPOCHS,
             compression=compression,
-            state=self.engine().step_section.variables if shared else (),
-            worker_state_limit=1 << 16,
         )
-        self.service = Service(self.settings, center, self.key, saved=saved)
-        stack.callback(self.service.close)
-        self.driver = DriverClient.connect(
-            self.service.address, driver_key(self.key), "test", center.size, 5
-        )
-        stack.callback(self.driver.close)
-        self.events = []
+        super().__init__(stack, settings, first.weights())
+        self.events, self.watching = [], self.driver()
 
-    def client(self, attempt):
-        layout = self.settings.spec.layout
-        client = WorkerClient.connect(
-            self.service.address,
-            seat_key(self.key, 0),
-            "test",
-            0,
-            attempt,
-            layout.size,
-            deadline=5,
-            state_size=layout.state_section.nbytes,
-            worker_state_limit=layout.worker_state_limit,
-            compression=self.settings.spec.compression,
-        )
-        self._stack.callback(client.close)
-        return client
-
-    def train(self, attempt=0, until=WINDOWS, *, keeps=True, act=lambda _: None):
-        """Train; the attempt dies in window `until`, or just before it keeps its state there.
-
-        `act` is called with each window before it is computed.
-        """
+    def train(self, attempt=0, until=WINDOWS, *, keeps=True):
+        """Train; the attempt dies in window `until`, or just before it keeps its state there."""
         rows, current = ArraySource([TARGETS], [np.zeros(ROWS)]), []
 
         class Rows:
@@ -145,7 +119,6 @@ class Seat:
             def blocks(self, window):
                 if current[-1] == until:
                     raise Death
-                act(current[-1])
                 return rows.blocks(window)
 
         def windows(left):
@@ -155,7 +128,7 @@ class Seat:
                 current.append(window.sequence)
                 yield window
 
-        client, engine = self.client(attempt), self.engine()
+        client, engine = self.worker(attempt=attempt), self.engine()
         start = client.ready(ROWS)
         held = accumulators(self.compression, engine.layout)
         plan = Chosen(PLAN, windows)
@@ -166,15 +139,15 @@ class Seat:
 
     def parts(self):
         """Return the parts of the checkpoint that the server has reported."""
-        update = self.driver.poll(5)
+        update = self.watching.poll(5)
         self.events += update.events
         assert update.captured
-        self.events += self.driver.poll(5, captured=update.captured).events
-        count, first = self.driver.part(update.captured, 0)
-        return [first, *(self.driver.part(update.captured, n)[1] for n in range(1, count))]
+        self.events += self.watching.poll(5, captured=update.captured).events
+        count, first = self.watching.part(update.captured, 0)
+        return [first, *(self.watching.part(update.captured, n)[1] for n in range(1, count))]
 
     def continued(self):
-        self.events += self.driver.poll(5).events
+        self.events += self.watching.poll(5).events
         return [
             (event.windows, event.state_windows)
             for event in self.events
@@ -209,7 +182,7 @@ def test_attempts_that_are_lost_leave_no_trace(stack, rule, compression):
     undisturbed.train()
     for attempt, until in enumerate([1, 2, 7, 14, WINDOWS]):
         lost.train(attempt, until)
-    np.testing.assert_array_equal(lost.driver.center(), undisturbed.driver.center())
+    np.testing.assert_array_equal(lost.watching.center(), undisturbed.watching.center())
     assert lost.continued() == [(1, 1), (2, 2), (7, 7), (14, 14)]
 
 
@@ -224,7 +197,7 @@ def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
     assert lost.continued() == [(until, kept)]
     # What a worker does alone it does again, and where all make the same steps, others know them.
     alike = rule == "mean_gradient" or (rule == "sequential" and kept)
-    assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
+    assert np.array_equal(lost.watching.center(), undisturbed.watching.center()) == bool(alike)
 
 
 #: What may be wrong with a saved server.
@@ -254,7 +227,7 @@ DAMAGES = {
 def test_a_state_that_is_not_of_the_run_is_refused(stack, damage):
     first = Seat(stack, "energy_matching")
     first.train(until=5)
-    first.driver.begin_checkpoint(at_once=True)
+    first.watching.begin_checkpoint(at_once=True)
     server, *states = first.parts()
     tree = unpack(server)
     ServerCore.resumed(first.settings.spec, [pack(tree), *states])
@@ -292,4 +265,4 @@ def test_adam_dropout_and_batch_normalization_go_on_as_if_nothing_had_happened(s
     for attempt, until in enumerate([3, 8, WINDOWS]):
         lost.train(attempt, until)
     assert lost.continued() == [(3, 3), (8, 8)]
-    np.testing.assert_array_equal(lost.driver.center(), undisturbed.driver.center())
+    np.testing.assert_array_equal(lost.watching.center(), undisturbed.watching.center())
