@@ -194,28 +194,38 @@ def test_a_skipped_gradient_leaves_weights_and_optimizer_as_they_are():
     np.testing.assert_array_equal(compute.before, CENTER)
 
 
-@pytest.mark.parametrize(("loss", "value"), [(np.nan, 1.0), (0.5, np.nan)])
-def test_nothing_of_a_skipped_window_is_held_back(loss, value):
-    settings = DeepGradientCompression(0.9, warm_up_epochs=0)
+DGC = DeepGradientCompression(0.9, warm_up_epochs=0)
+
+
+def sparse(rule=None, **options):
+    """A core of a worker with 12 weights that sends two of them, after its first window."""
     layout = WeightLayout((Variable("x", (3, 4)),))
     planned = EpochSampler(rows=4, batch_size=1, window=1, shuffle=False)
     worker = WorkerCore(
-        0,
-        DownpourRule(),
-        layout,
-        planned,
-        accumulator=lambda: Accumulator(settings, layout),
-        sends_nonfinite=True,
+        *(0, rule or DownpourRule(), layout, planned),
+        accumulator=lambda: Accumulator(DGC, layout),
+        **options,
     )
     *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
+    return worker
+
+
+def held_back(worker):
+    """How many numbers a worker holds back."""
+    return np.count_nonzero(cores.residual_of(worker._accumulator)["residual"])
+
+
+@pytest.mark.parametrize(("loss", "value"), [(np.nan, 1.0), (0.5, np.nan)])
+def test_nothing_of_a_skipped_window_is_held_back(loss, value):
+    worker = sparse(sends_nonfinite=True)
     exchanged(worker, 1)
     worker.after[:] = value
     (exchange,) = worker.handle(computed(loss))
     assert np.isnan(exchange.payload).sum() == np.count_nonzero(exchange.payload) == 1
     exchange.reply[:] = 0
     worker.handle(skipped(1))
-    assert not cores.residual_of(worker._accumulator)["residual"].any()
+    assert held_back(worker) == 0
 
 
 @pytest.mark.parametrize(("value", "error"), [(1.0, RefusedError), (np.nan, NonFiniteLossError)])
@@ -228,32 +238,15 @@ def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, 
         worker.handle(cores.RejectionAnswer(RefusedError("no")))
 
 
-def test_what_is_held_back_begins_anew_with_each_attempt_only():
-    settings = DeepGradientCompression(0.9, warm_up_epochs=0)
-    layout = WeightLayout((Variable("x", (3, 4)),))
-    planned = EpochSampler(rows=4, batch_size=1, window=1, shuffle=False)
-    worker = WorkerCore(
-        0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout)
-    )
-    *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
-    compute.after[:] = np.arange(12)
+def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
+    worker = sparse(MeanGradientRule())
     (exchange,) = worker.handle(computed())
     assert np.count_nonzero(exchange.payload) == 2
-    assert np.count_nonzero(cores.residual_of(worker._accumulator)["residual"]) == 9
-
-
-def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
-    settings, rule = DeepGradientCompression(0.9, warm_up_epochs=0), MeanGradientRule()
-    layout = WeightLayout((Variable("x", (3, 4)),))
-    center = np.zeros(12, np.float32)
-    planned = EpochSampler(rows=4, batch_size=1, window=1, shuffle=False)
-    worker = WorkerCore(0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout))
-    *_, compute = worker.handle(cores.StartAnswer(start(), center))
-    compute.after[:] = np.arange(12)
-    exchanged(worker, 3)
+    worker.handle(replied(3))
     worker.handle(cores.RejectionAnswer(RefusedError("not kept")))
-    worker.handle(cores.StartAnswer(start(sequence=1, version=3), center))
-    assert np.count_nonzero(cores.residual_of(worker._accumulator)["residual"]) == 9
+    assert held_back(worker) == 9
+    worker.handle(cores.StartAnswer(start(sequence=1, version=3), np.zeros(12, np.float32)))
+    assert held_back(worker) == 9
 
 
 # -- the steps of the rounds --------------------------------------------------------------------
@@ -486,7 +479,7 @@ def test_what_was_held_back_comes_again_only_if_nothing_was_sent_since(sequence,
     """Whatever other workers have sent; an older one would count twice what has been sent since."""
 
     def dgc():
-        return Accumulator(DeepGradientCompression(0.9, warm_up_epochs=0), LAYOUT)
+        return Accumulator(DGC, LAYOUT)
 
     held = {name: np.ones_like(array) for name, array in cores.residual_of(dgc()).items()}
     event = recalled(sequence, version, residuals=held)
