@@ -35,29 +35,14 @@ VALUES: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads bytes.
-
-    Parameters
-    ----------
-    name : str
-    seeds : sequence of bytes
-        Valid inputs.
-    read : callable
-        Gets an input.
-    errors : tuple of type
-        What it may raise.
-    codec : {"json", "msgpack", "tree", None}, default None
-        What the inputs are; values within them are changed, too.
-    trusted : bool, default False
-        Whether the sender may say how much memory it needs.
-    """
+    """Something that reads bytes."""
 
     name: str
-    seeds: Sequence[bytes]
+    seeds: Sequence[bytes]  # Valid inputs
     read: Callable[[bytes], object]
-    errors: tuple[type[Exception], ...]
-    codec: str | None = None
-    trusted: bool = False
+    errors: tuple[type[Exception], ...]  # What it may raise
+    codec: str | None = None  # One of `CODECS`: values within the inputs are changed, too
+    trusted: bool = False  # Whether the sender may say how much memory it needs
 
 
 class CrashError(Exception):

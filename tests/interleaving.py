@@ -104,16 +104,10 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Files:
-    """What drivers use of `Storage`.
+    """What drivers use of `Storage`; `do` does an operation.
 
-    Parameters
-    ----------
-    do : callable
-        Does an operation.
-    piecewise : bool, default False
-        Whether a directory is deleted file by file, as on a local disk.
-    hidden : bool, default False
-        Whether a file that is written has a hidden name first. Otherwise it is one operation.
+    `piecewise`: a directory is deleted file by file, as on a local disk.
+    `hidden`: a file that is written has a hidden name first. Otherwise it is one operation.
     """
 
     def __init__(
@@ -231,15 +225,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class State:
-    """What can be seen between two operations.
-
-    Parameters
-    ----------
-    disk : dict
-        The files.
-    ended : mapping of str to Ended
-        The actors that have ended.
-    """
+    """What can be seen between two operations: the files, and the actors that have ended."""
 
     disk: Disk
     ended: Mapping[str, Ended]
@@ -258,12 +244,8 @@ class _Reached:
 class Exploration:
     """All states that actors can reach together.
 
-    Parameters
-    ----------
-    actors : mapping of str to callable
-        What each of them does, as a function of its `Files`. It may depend on nothing else.
-    **how : bool
-        As of `Files`.
+    What an actor does is a function of its `Files`, and may depend on nothing else. `how` is that
+    of `Files`.
     """
 
     def __init__(self, actors: Mapping[str, Callable[[Files], Any]], **how: bool) -> None:
@@ -274,15 +256,10 @@ class Exploration:
         self._next: dict[tuple[str, int], Operation | Ended] = {}
 
     def states(self, disk: Disk, switches: float = math.inf) -> Iterator[State]:
-        """Yield each state that can be reached once.
+        """Yield each state that can be reached once from the files at the beginning.
 
-        Parameters
-        ----------
-        disk : dict
-            The files at the beginning.
-        switches : float, default infinity
-            How often one actor may stop and another go on. Defects need few switches, and the
-            number of states grows fast with them.
+        `switches`: how often one actor may stop and another go on. Defects need few switches, and
+        the number of states grows fast with them.
         """
         waiting: deque[_Reached] = deque([_Reached(disk, tuple(0 for _ in self._actors))])
         known: set[Hashable] = set()
