@@ -36,6 +36,8 @@ from tests.leaks import WORKER
 from tests.local_files import LocalFiles
 from tests.specs import make_settings
 
+pytestmark = pytest.mark.full
+
 EPOCHS = 20
 START = np.ones(SIZE, np.float32)
 
@@ -231,18 +233,12 @@ class Execution:
 
 
 @pytest.mark.parametrize(
-    ("workers", "error"),
-    [
-        (2, KeyboardInterrupt),
-        pytest.param(1, GridError, marks=pytest.mark.full),
-        pytest.param(1, KeyboardInterrupt, marks=pytest.mark.full),
-    ],
+    ("workers", "error"), [(2, KeyboardInterrupt), (1, GridError), (1, KeyboardInterrupt)]
 )
 @pytest.mark.promise(
     "driver: interrupted, or an error of a callback, with checkpoints",
     "A last checkpoint is written; the run goes on bit for bit.",
 )
-@pytest.mark.full
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
     whole = Execution(tmp_path / "whole", workers)
     assert whole.resumed is None
@@ -277,8 +273,7 @@ class FullDisk(LocalFiles):
     "disk of the checkpoints: full",
     "The run goes on and ends as without; a line says that a checkpoint could not be written.",
 )
-@pytest.mark.parametrize("number", [2, pytest.param(5, marks=pytest.mark.full)])
-@pytest.mark.full
+@pytest.mark.parametrize("number", [2, 5])
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, number):
     """The first write is that of the generation, the next ones are those of a checkpoint."""
     whole = Execution(tmp_path / "whole", 2)
@@ -308,14 +303,9 @@ def surviving(folder, workers, **terms):
     return found
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("workers", "every", "kills"),
-    [
-        (2, "epoch", [8, EPOCHS]),
-        pytest.param(1, "epoch", [8, 15], marks=pytest.mark.full),
-        pytest.param(2, None, [2], marks=pytest.mark.full),
-    ],
+    [(2, "epoch", [8, EPOCHS]), (1, "epoch", [8, 15]), (2, None, [2])],
 )
 def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
     tmp_path, workers, every, kills
@@ -332,21 +322,10 @@ def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
     assert (run.resumed is not None) == (every is not None)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
-def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
-    terms = {"every": 0.05, "kills": [5, 9, 14, EPOCHS], "rule": rule}
-    run = surviving(tmp_path, 3, **terms)[-1]
-    windows = windows_of(run.history)
-    assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
-    assert run.history.samples == 3 * SEAT_ROWS * EPOCHS
-
-
 @pytest.mark.promise(
     "server: killed again and again without a new checkpoint",
     "The run ends with `ServerUnreachableError` at the fourth death.",
 )
-@pytest.mark.full
 def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
     kills = [1] * 5
     with pytest.raises(ServerUnreachableError) as raised:
@@ -359,7 +338,6 @@ def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
     "driver: replaced, but still training",
     "It ends with `FencedError` at its next checkpoint.",
 )
-@pytest.mark.full
 def test_a_driver_whose_checkpoints_another_one_writes_ends(tmp_path):
     folder = tmp_path / "shared"
 
