@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import (
-    ConfigurationError,
-)
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.trainers.saved_run import load
 from tests.distkeras_grid.trainers.small import ROWS, build, trained, weights
 
@@ -42,10 +40,7 @@ def test_N2_members_train_alone_each_on_all_rows(frame, arrays, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("data", "samples"),
-    [("partition", ROWS), pytest.param("bootstrap", 2 * ROWS, marks=pytest.mark.full)],
-)
+@pytest.mark.parametrize(("data", "samples"), [("partition", ROWS), ("bootstrap", 2 * ROWS)])
 def test_members_train_on_their_share_or_on_a_sample(frame, data, samples):
     trainer = trained("EnsembleTrainer", build(), frame, data=data, batch_size=8)
     assert trainer.history.samples == samples

@@ -174,10 +174,7 @@ def resumed(trainer):
 @pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("kind", "workers"),
-    [(SingleTrainer, 1), pytest.param(AveragingTrainer, 2, marks=pytest.mark.full)],
-)
+@pytest.mark.parametrize(("kind", "workers"), [(SingleTrainer, 1), (AveragingTrainer, 2)])
 def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers):
     options = {"num_workers": workers, "communication_window": 1}
     undisturbed = trainer_of(kind, **options)

@@ -59,7 +59,7 @@ def test_every_trainer_folds_every_sample_and_learns(frame, arrays, name):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "momentum", "rate"),
-    [("ADAG", 0.0, 0.2), pytest.param("SynchronousSGD", 0.5, 0.1, marks=pytest.mark.full)],
+    [("ADAG", 0.0, 0.2), ("SynchronousSGD", 0.5, 0.1)],
 )
 def test_exchanges_of_the_largest_changes_are_fewer_bytes_and_train_as_well(
     frame, arrays, capsys, name, momentum, rate
@@ -181,12 +181,7 @@ def negative_sum(_, predicted):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("rows", "partitions", "workers"),
-    [
-        (50, 3, 2),
-        (1, 1, 2),
-        *(pytest.param(*sizes, marks=pytest.mark.full) for sizes in ((1, 1, 1), (3, 2, 2))),
-    ],
+    ("rows", "partitions", "workers"), [(50, 3, 2), (1, 1, 2), (1, 1, 1), (3, 2, 2)]
 )
 def test_every_sample_of_every_epoch_is_trained_exactly_once(spark, rows, partitions, workers):
     data = spark.range(rows, numPartitions=partitions).selectExpr(
