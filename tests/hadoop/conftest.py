@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hdfs import InsecureClient
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox.class_path import daemon_class_path
@@ -107,3 +110,30 @@ def grid(
     # It leaves no daemon and no container behind; the ports are looked at in test_sandbox.py.
     assert not sandbox.running()
     assert not working_below(root)
+
+
+@pytest.fixture(scope="session")
+def client(grid: Grid) -> InsecureClient:
+    """A client of the same HDFS that is none of ours."""
+    return InsecureClient(grid.sandbox.webhdfs, user="root")
+
+
+def read_json(client: InsecureClient, path: str) -> Any:
+    with client.read(path) as reader:
+        return json.load(reader)
+
+
+def first_samples(samples: Path, classes: int = 2) -> list[Path]:
+    """Three images of each of so many classes."""
+    return [
+        path
+        for number in range(classes)
+        for path in sorted((samples / f"class{number}").glob("*.png"))[:3]
+    ]
+
+
+def upload_samples(client: InsecureClient, samples: Path, folder: str, classes: int = 2) -> str:
+    """Put them on HDFS, one folder a class; return that above these."""
+    for path in first_samples(samples, classes):
+        client.upload(f"{folder}/{path.parent.name}/{path.name}", str(path))
+    return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -13,18 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hdfs import HdfsError, InsecureClient
 
+from tests.hadoop.conftest import Grid, read_json
 from tests.hadoop.counting_net import BATCH, LABEL, ROWS
 from tests.hadoop.test_submit import CLUSTER, SMALL
 from tests.processes import processes
-
-if TYPE_CHECKING:
-    from tests.hadoop.conftest import Grid
 
 pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.tensorflow]
 
@@ -33,12 +30,7 @@ MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster"
 
 
 @pytest.fixture(scope="module")
-def files(grid: Grid) -> InsecureClient:
-    return InsecureClient(grid.sandbox.webhdfs, user="root")
-
-
-@pytest.fixture(scope="module")
-def rows(files: InsecureClient) -> str:
+def rows(client: InsecureClient) -> str:
     """Numbered rows in two files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -48,7 +40,7 @@ def rows(files: InsecureClient) -> str:
             numbers = np.arange(part, ROWS, 2)
             columns = {"x": numbers.astype(np.float32), "label": np.full(len(numbers), LABEL)}
             pq.write_table(pa.table(columns), f"{folder}/{part}.parquet")
-        files.upload(f"{ROOT}/rows", folder)
+        client.upload(f"{ROOT}/rows", folder)
     return f"{ROOT}/rows"
 
 
@@ -62,14 +54,13 @@ def masters(identifier: str) -> list[int]:
     ]
 
 
-def samples_kept(files: InsecureClient, folder: str) -> int:
+def samples_kept(client: InsecureClient, folder: str) -> int:
     """Samples of the newest checkpoint; 0 if there is none yet."""
-    if files.status(folder, strict=False) is None:
+    if client.status(folder, strict=False) is None:
         return 0
-    names = sorted(name for name in files.list(folder) if name.startswith("checkpoint-"))
+    names = sorted(name for name in client.list(folder) if name.startswith("checkpoint-"))
     try:
-        with files.read(f"{folder}/{names[-1]}/manifest.json") as reader:
-            return int(json.loads(reader.read())["samples"])
+        return int(read_json(client, f"{folder}/{names[-1]}/manifest.json")["samples"])
     except (IndexError, HdfsError):
         # It was replaced by a newer one meanwhile.
         return 0
@@ -120,38 +111,33 @@ def train_and_kill(
     return identifier, err
 
 
-def read(files: InsecureClient, path: str) -> Any:
-    with files.read(path) as reader:
-        return json.loads(reader.read())
-
-
 @pytest.mark.promise(
     "driver: killed in YARN's container, `spark.yarn.maxAppAttempts=2`",
     "YARN starts another one, which goes on from the checkpoint; exact.",
 )
 def test_a_killed_application_master_is_started_again_and_every_row_counts_once_an_epoch(
-    grid: Grid, files: InsecureClient, rows: str, project: Path, tmp_path: Path
+    grid: Grid, client: InsecureClient, rows: str, project: Path, tmp_path: Path
 ) -> None:
     checkpoints = f"{ROOT}/checkpoints"
     identifier, err = train_and_kill(
         grid,
         project,
-        lambda: samples_kept(files, checkpoints),
+        lambda: samples_kept(client, checkpoints),
         *("--data", rows, "--model", "counting_net:build", "--epochs", str(EPOCHS)),
         *("--output", f"{ROOT}/run", "--checkpoint-dir", checkpoints, "--checkpoint-every", "1"),
     )
     assert "FAILED" not in err
-    run = read(files, f"{ROOT}/run/run.json")
+    run = read_json(client, f"{ROOT}/run/run.json")
     assert run["samples"] == ROWS * EPOCHS
     (resumed,) = run["resumed"]
     assert resumed["restarted"] == "driver"
     assert 0 < resumed["samples"] < ROWS * EPOCHS
-    generation = read(files, f"{checkpoints}/generation-00000002.json")
+    generation = read_json(client, f"{checkpoints}/generation-00000002.json")
     assert generation["number"] == 2
     assert generation["driver"] == {"application": identifier, "attempt": 2}
     import keras
 
-    files.download(f"{ROOT}/run/model.keras", str(tmp_path / "model.keras"))
+    client.download(f"{ROOT}/run/model.keras", str(tmp_path / "model.keras"))
     model = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
 
@@ -161,19 +147,19 @@ def test_a_killed_application_master_is_started_again_and_every_row_counts_once_
     "YARN starts another one, which finds the run of the first and has succeeded.",
 )
 def test_an_application_master_that_dies_after_its_output_is_whole_has_succeeded(
-    grid: Grid, files: InsecureClient, rows: str, project: Path
+    grid: Grid, client: InsecureClient, rows: str, project: Path
 ) -> None:
     output, checkpoints = f"{ROOT}/whole", f"{ROOT}/whole-checkpoints"
     identifier, _ = train_and_kill(
         grid,
         project,
-        lambda: files.status(f"{output}/run.json", strict=False),
+        lambda: client.status(f"{output}/run.json", strict=False),
         *("--data", rows, "--model", "counting_net:build_and_linger", "--epochs", "2"),
         # The scheme, so that a check before Spark could find the output, too.
         *("--output", f"{grid.hdfs}{output}", "--checkpoint-dir", checkpoints),
     )
-    run = read(files, f"{output}/run.json")
+    run = read_json(client, f"{output}/run.json")
     assert run["driver"] == {"application": identifier, "attempt": 1}
     # The second attempt has not begun to train.
-    assert read(files, f"{checkpoints}/generation-00000001.json")["number"] == 1
-    assert sorted(files.list(output)) == ["history.jsonl", "model.keras", "run.json"]
+    assert read_json(client, f"{checkpoints}/generation-00000001.json")["number"] == 1
+    assert sorted(client.list(output)) == ["history.jsonl", "model.keras", "run.json"]

@@ -24,16 +24,11 @@ from distkeras_grid import ADAG, read_tiles
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.sandbox.cluster import Sandbox
+from tests.hadoop.conftest import first_samples, upload_samples
 
 pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.spark]
 
 SPEC = TileSpec(64, overlap=0.5, angles=(0, 30))
-
-
-def six_of(samples: Path) -> list[Path]:
-    return [
-        path for name in ("class0", "class1") for path in sorted((samples / name).glob("*"))[:3]
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +46,14 @@ def client(shaky: Sandbox) -> InsecureClient:
 @pytest.fixture(scope="module")
 def images(shaky: Sandbox, client: InsecureClient, samples: Path) -> str:
     """Six images on HDFS."""
-    for path in (
-        p for name in ("class0", "class1") for p in sorted((samples / name).glob("*"))[:3]
-    ):
-        client.upload(f"/images/{path.parent.name}/{path.name}", str(path))
-    return f"{shaky.hdfs}/images"
+    return shaky.hdfs + upload_samples(client, samples, "/images")
 
 
 @pytest.fixture(scope="module")
 def expected(spark: Any, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> set[Any]:
     """The same tiles, cut from local files."""
     folder = tmp_path_factory.mktemp("local")
-    for path in six_of(samples):
+    for path in first_samples(samples):
         copy = folder / "images" / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.submission import run_verb
 from tests.cluster import Cluster
-from tests.hadoop.conftest import Grid
+from tests.hadoop.conftest import Grid, read_json, upload_samples
 
 pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.tensorflow]
 
-CLASSES = ("class0", "class1", "class2")
 ROOT = "/jobs"
-
-
-@pytest.fixture(scope="module")
-def client(grid: Grid) -> InsecureClient:
-    return InsecureClient(grid.sandbox.webhdfs, user="root")
-
-
-def read_json(client: InsecureClient, path: str) -> Any:
-    with client.read(path) as reader:
-        return json.load(reader)
 
 
 def run(grid: Grid, verb: str, *flags: object) -> None:
@@ -37,9 +24,7 @@ def run(grid: Grid, verb: str, *flags: object) -> None:
 @pytest.fixture(scope="module")
 def tiles(grid: Grid, client: InsecureClient, samples: Path) -> str:
     """Tiles of nine images, cut in client mode."""
-    for name in CLASSES:
-        for path in sorted((samples / name).glob("*.png"))[:3]:
-            client.upload(f"{ROOT}/images/{name}/{path.name}", str(path))
+    upload_samples(client, samples, f"{ROOT}/images", classes=3)
     run(
         grid,
         "tile",

@@ -21,7 +21,7 @@ from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.sandbox.daemons import working_below
 from distkeras_grid.submission import run_verb
 from distkeras_grid.tickets import Keytab, ticket_authentication
-from tests.hadoop.conftest import SPARK_HOME, Grid
+from tests.hadoop.conftest import SPARK_HOME, Grid, first_samples
 from tests.hadoop.kerberos_sandbox import (
     CLOCK_SECONDS,
     HDFS,
@@ -273,10 +273,9 @@ def images(secure: Secure, samples: Path, tmp_path_factory: pytest.TempPathFacto
     """Six images on HDFS, in a folder where others have a place of their own."""
     secure.lock("/tmp/locked")
     few = tmp_path_factory.mktemp("few")
-    for name in ("class0", "class1"):
-        (few / name).mkdir()
-        for path in sorted((samples / name).glob("*.png"))[:3]:
-            shutil.copy(path, few / name)
+    for path in first_samples(samples):
+        (few / path.parent.name).mkdir(exist_ok=True)
+        shutil.copy(path, few / path.parent.name)
     sent = secure.grid("put", *secure.keytab, f"{few}/", "/tmp/raw", timeout=SOON)
     assert sent.returncode == ExitCode.OK, sent.stderr
     return "/tmp/raw"

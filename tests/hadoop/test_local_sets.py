@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hdfs import InsecureClient
 
-from tests.hadoop.conftest import Grid
+from tests.hadoop.conftest import Grid, upload_samples
 
 pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.tensorflow]
 
@@ -17,12 +17,9 @@ ROOT = "/local-sets"
 
 
 def test_workers_draw_from_tiles_and_from_images_on_hdfs(
-    grid: Grid, project: Path, samples: Path
+    grid: Grid, client: InsecureClient, project: Path, samples: Path
 ) -> None:
-    client = InsecureClient(grid.sandbox.webhdfs, user="root")
-    for name in ("class0", "class1", "class2"):
-        for path in sorted((samples / name).glob("*.png"))[:3]:
-            client.upload(f"{ROOT}/images/{name}/{path.name}", str(path))
+    upload_samples(client, samples, f"{ROOT}/images", classes=3)
     ended = grid.submit(
         *("--conf", "spark.executor.memoryOverhead=1536m"),
         *("--conf", f"spark.executorEnv.PYTHONPATH={project}"),

@@ -20,11 +20,6 @@ pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 EPOCHS = 60
 
 
-@pytest.fixture(scope="module")
-def client(grid: Grid) -> InsecureClient:
-    return InsecureClient(grid.sandbox.webhdfs, user="root")
-
-
 @pytest.mark.promise(
     "executors: killed, with rows of a shuffle, on HDFS without checkpoints",
     "The rows are stored in the user's home directory for the run; exact.",

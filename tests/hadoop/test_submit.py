@@ -10,15 +10,13 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from tests.hadoop.conftest import Grid
+from tests.hadoop.conftest import Grid, read_json, upload_samples
 
 pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow]
 
@@ -61,16 +59,8 @@ def looked_up():
 
 
 @pytest.fixture(scope="module")
-def files(grid: Grid) -> InsecureClient:
-    return InsecureClient(grid.sandbox.webhdfs, user="root")
-
-
-@pytest.fixture(scope="module")
-def images(files: InsecureClient, samples: Path) -> str:
-    for name in ("class0", "class1"):
-        for path in sorted((samples / name).glob("*.png"))[:3]:
-            files.upload(f"{ROOT}/images/{name}/{path.name}", str(path))
-    return f"{ROOT}/images"
+def images(client: InsecureClient, samples: Path) -> str:
+    return upload_samples(client, samples, f"{ROOT}/images")
 
 
 def submit(grid: Grid, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -109,17 +99,12 @@ def trained(grid: Grid, tiles: str, project: Path) -> str:
     return f"{ROOT}/run"
 
 
-def read(files: InsecureClient, path: str) -> Any:
-    with files.read(path) as reader:
-        return json.loads(reader.read())
-
-
 def test_a_tiled_data_set_is_trained_on_in_containers(
-    files: InsecureClient, tiles: str, trained: str
+    client: InsecureClient, tiles: str, trained: str
 ) -> None:
-    assert "_versions" in files.list(tiles)
-    assert set(files.list(trained)) == {"model.keras", "history.jsonl", "run.json"}
-    run = read(files, f"{trained}/run.json")
+    assert "_versions" in client.list(tiles)
+    assert set(client.list(trained)) == {"model.keras", "history.jsonl", "run.json"}
+    run = read_json(client, f"{trained}/run.json")
     assert run["master"] == "yarn"
     assert [worker["worker"] for worker in run["workers"]] == [0, 1]
     assert run["samples"] == run["spec"]["schedule"]["rows"]
@@ -127,7 +112,7 @@ def test_a_tiled_data_set_is_trained_on_in_containers(
 
 @pytest.mark.full
 def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
-    grid: Grid, files: InsecureClient
+    grid: Grid, client: InsecureClient
 ) -> None:
     # With a pattern: of a plain path `submit` itself would ask WebHDFS.
     done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere/*")
@@ -139,15 +124,15 @@ def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     assert f"== {identifier.replace('application', 'container')}_01_000001 " in logs.stdout
     assert identifier in grid.grid("status").stdout
     folder = "/user/root/.distkeras_grid/environments"
-    (archive,) = files.list(folder)
+    (archive,) = client.list(folder)
     assert archive.startswith("environment-")
-    assert files.status(folder)["permission"] == "755"
-    assert files.status(f"{folder}/{archive}")["permission"] == "644"
+    assert client.status(folder)["permission"] == "755"
+    assert client.status(f"{folder}/{archive}")["permission"] == "644"
 
 
 @pytest.mark.full
 def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_it_is_cancelled(
-    grid: Grid, files: InsecureClient, tmp_path: Path
+    grid: Grid, client: InsecureClient, tmp_path: Path
 ) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
     (tmp_path / "helping.py").write_text(HELPING)
@@ -159,7 +144,7 @@ def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_
     identifier = done.stdout.strip()
     try:
         deadline = time.monotonic() + 300
-        while files.status(f"{ROOT}/seen.json", strict=False) is None:
+        while client.status(f"{ROOT}/seen.json", strict=False) is None:
             assert time.monotonic() < deadline
             time.sleep(1)
         status = grid.grid("status", identifier)
@@ -169,7 +154,7 @@ def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_
         cancelled = grid.grid("cancel", identifier)
     assert cancelled.stdout.split() == [identifier, "KILLED", "KILLED"]
     assert grid.grid("status", identifier).returncode == ExitCode.CLUSTER
-    seen = read(files, f"{ROOT}/seen.json")
+    seen = read_json(client, f"{ROOT}/seen.json")
     assert seen["arguments"] == [f"{ROOT}/seen.json", "a b"]
     for process in (seen["driver"], *seen["executors"]):
         assert process["python"].endswith("/environment/bin/python")
@@ -183,7 +168,7 @@ def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_sigterm_stops_the_application(
-    grid: Grid, files: InsecureClient, tmp_path: Path, mode: str
+    grid: Grid, client: InsecureClient, tmp_path: Path, mode: str
 ) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
     (tmp_path / "helping.py").write_text(HELPING)
@@ -204,7 +189,7 @@ def test_sigterm_stops_the_application(
     ) as process:
         try:
             deadline = time.monotonic() + 300
-            while files.status(seen, strict=False) is None:
+            while client.status(seen, strict=False) is None:
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(1)
@@ -232,9 +217,9 @@ def applications(configuration: Path) -> list[dict[str, Any]]:
 
 
 def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anything_is_packed(
-    grid: Grid, files: InsecureClient, images: str
+    grid: Grid, client: InsecureClient, images: str
 ) -> None:
-    files.write(f"{ROOT}/taken/thesis.txt", data=b"precious", overwrite=True)
+    client.write(f"{ROOT}/taken/thesis.txt", data=b"precious", overwrite=True)
     lost, raw, taken = "/nowhere", images, f"{ROOT}/taken"
     for arguments, error in (
         (("evaluate", "--data", lost), "PathNotFoundError: --data"),
