@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("distkeras_grid", "data_prep")
 MOST_TERMS = 60
 #: Nouns that end like participles.
 NOUNS = {"encoding", "listing", "scaling", "reading", "training", "feed", "seed", "speed", "string"}
@@ -30,11 +31,12 @@ def words(name: str) -> list[str]:
 
 
 @functools.cache
-def modules(*others: str) -> list[tuple[Path, ast.Module]]:
+def modules(*packages: str) -> list[tuple[Path, ast.Module]]:
+    if len(packages) != 1:
+        return [each for package in packages or PACKAGES for each in modules(package)]
     return [
         (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
-        for package in ("distkeras_grid", "data_prep", *others)
-        for path in sorted((ROOT / package).rglob("*.py"))
+        for path in sorted((ROOT / packages[0]).rglob("*.py"))
     ]
 
 
@@ -114,7 +116,7 @@ def begins_or_ends_with_a_participle(name: str) -> bool:
 def test_no_variable_is_named_by_a_participle() -> None:
     named = [
         f"{name} in {path}:{line}"
-        for path, tree in modules("jobs")
+        for path, tree in modules(*PACKAGES, "jobs")
         for name, line in bound_names(tree)
         if begins_or_ends_with_a_participle(name)
     ]
