@@ -1,4 +1,3 @@
-import random
 import struct
 import tracemalloc
 
@@ -110,15 +109,3 @@ def test_a_forged_header_is_refused_and_costs_no_memory(header):
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_damaged_bytes_are_refused_or_read_and_never_crash():
-    rng, whole = random.Random(1), pack(TREE)
-    for _ in range(3000):
-        data = whole.copy()
-        for _ in range(rng.randrange(1, 4)):
-            data[rng.randrange(min(200, data.size))] = rng.randrange(256)
-        try:
-            unpack(data)
-        except DataError:
-            continue

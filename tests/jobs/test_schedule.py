@@ -102,11 +102,6 @@ def test_the_page_has_the_table_of_exit_codes(schedule):
     assert rows == [(str(int(code)), text) for code, text in HELP.items()]
 
 
-def test_the_pages_links_lead_somewhere(schedule, project):
-    for target in re.findall(r"\]\(([^)]+)\)", (schedule / "README.md").read_text()):
-        assert (schedule / target.partition("#")[0]).exists()
-
-
 # -- two nights and two weeks --------------------------------------------------------------------
 
 
