@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
 import sys
@@ -20,11 +21,16 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Generated pages; `fixtures` has those of data sets that former releases wrote.
 SKIPPED = {"build", "demo-report", "fixtures"}
-GUIDES = sorted(
-    path.relative_to(ROOT)
-    for path in ROOT.rglob("*.md")
-    if not any(part in SKIPPED or part[0] == "." for part in path.relative_to(ROOT).parts)
-)
+
+
+def guides():
+    """Every page of the project, relative to its folder."""
+    for folder, names, files in os.walk(ROOT):
+        names[:] = [name for name in names if name not in SKIPPED and name[0] != "."]
+        yield from (Path(folder, name).relative_to(ROOT) for name in files if name.endswith(".md"))
+
+
+GUIDES = sorted(guides())
 
 
 def blocks(path, language):
