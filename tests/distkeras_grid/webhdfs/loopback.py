@@ -188,6 +188,7 @@ class Handler(BaseHTTPRequestHandler):
             "GETFILECHECKSUM data": lambda: dumps(FileChecksum=checksum(state.files[path])),
             "MKDIRS": lambda: self.make_directory(path),
             "DELETE": lambda: self.delete(path, query["recursive"] == "true"),
+            "GETCONTENTSUMMARY": lambda: self.summary(path),
             "RENAME": lambda: self.rename(path, query["destination"], query["renameoptions"]),
             "GETFILESTATUS": lambda: dumps(FileStatus=self.status(path, "")),
             "LISTSTATUS": lambda: self.listing(path),
@@ -221,6 +222,12 @@ class Handler(BaseHTTPRequestHandler):
             state.files.pop(each, None)
             state.directories.discard(each)
         return dumps(boolean=existed)
+
+    def summary(self, path: str) -> bytes:
+        state = self.server.state
+        files = [each for each in state.files if each == path or is_below(each, path)]
+        length = sum(len(state.files[each]) for each in files)
+        return dumps(ContentSummary={"length": length, "spaceConsumed": 3 * length})
 
     def listing(self, path: str) -> bytes:
         names = [path] if path in self.server.state.files else self.below(path)
