@@ -322,6 +322,15 @@ def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
     assert (run.resumed is not None) == (every is not None)
 
 
+@pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
+def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
+    terms = {"every": 0.05, "kills": [5, 9, 14, EPOCHS], "rule": rule}
+    run = surviving(tmp_path, 3, **terms)[-1]
+    windows = windows_of(run.history)
+    assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
+    assert run.history.samples == 3 * SEAT_ROWS * EPOCHS
+
+
 @pytest.mark.promise(
     "server: killed again and again without a new checkpoint",
     "The run ends with `ServerUnreachableError` at the fourth death.",
