@@ -138,7 +138,8 @@ class ClientSession:
         except OSError as error:
             raise unreachable(self.address, error) from error
         if answer is None:
-            raise unreachable(self.address, ConnectionResetError("the server closed it"))
+            closed = ConnectionResetError("the server closed it")
+            raise unreachable(self.address, closed) from closed
         if isinstance(answer, Rejection):
             raise RefusedError(answer.message)
         if isinstance(answer, Close):

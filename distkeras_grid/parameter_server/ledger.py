@@ -7,7 +7,7 @@ on weights, sockets, threads or clock. Times are arguments [s since 1970].
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -102,8 +102,6 @@ class Ledger:
         #: Sum of the states of the metrics of this epoch's windows, and where these come from.
         self._metrics = np.zeros(0, _METRIC)
         self._sources: Mapping[str, str] = {}
-        # Bytes of the state of each window, once there was one: the same in the whole run.
-        self._metric_bytes: int | None = None
 
     # Seats
 
@@ -150,21 +148,24 @@ class Ledger:
 
     # Commits
 
-    def is_new(self, arrival: ReceivedCommit) -> bool:
+    def is_new(self, arrival: ReceivedCommit, waiting: Iterable[ReceivedCommit] = ()) -> bool:
         """Return whether a commit has to be folded; one that was folded is only answered again.
 
         Any other commit than the next one of its seat is refused.
+
+        `waiting`: commits with which it will be folded.
         """
         seat, commit = self.members.current(arrival.sender), arrival.message
         work = self._work[arrival.sender.seat]
         if seat.status == "running" and commit.sequence < work.next_sequence:
             return False
-        if reason := self._unfit(seat, work, commit):
+        lengths = (len(each.message.state) for each in waiting if not each.reason)
+        length = self._metrics.nbytes or next(lengths, len(commit.state))
+        if reason := self._unfit(seat, work, commit, length):
             raise RefusedError(f"{_window_of(arrival)}: {reason}.")
-        self._metric_bytes = len(commit.state)
         return True
 
-    def _unfit(self, seat: Seat, work: _Work, commit: WindowCommit) -> str:
+    def _unfit(self, seat: Seat, work: _Work, commit: WindowCommit, length: int) -> str:
         """Return why a commit cannot be the next one of a seat, empty if it is."""
         rows, schedule = seat.rows or 0, self._schedule
         windows, first = schedule.windows_per_epoch(rows), self._epochs_before + 1
@@ -186,7 +187,6 @@ class Ledger:
                 f"the worker has the epochs {first} to {schedule.epochs}, with {windows} windows "
                 "each. Received: a commit of another one"
             )
-        length = len(commit.state) if self._metric_bytes is None else self._metric_bytes
         if len(commit.state) != length or length % _METRIC.itemsize:
             return (
                 "the state of its metrics must be as long as that of other windows. Received: "
@@ -478,7 +478,6 @@ class Ledger:
             setattr(ledger, name, getattr(saved, name))
         ledger._epochs_ended, ledger._ended = saved.epochs_ended, saved.ended
         ledger._metrics = np.array(saved.metrics, _METRIC)
-        ledger._metric_bytes = ledger._metrics.nbytes or None
         ledger.rates = list(saved.rates)
         for number, seat in enumerate(saved.seats):
             for name in _LASTING_SEAT:

@@ -321,7 +321,7 @@ class ServerCore:
     def _commit(self, commit: ReceivedCommit) -> list[Action]:
         if self._stopped is not None:
             raise self._stopped
-        if not self.ledger.is_new(commit):
+        if not self.ledger.is_new(commit, self._waiters.round.values()):
             return self._repeat(commit, self.ledger.repeat(commit))
         commit.size = commit.size or size_of(commit.vector)
         finite = commit.size is not Magnitude.NOT_FINITE

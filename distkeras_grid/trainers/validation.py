@@ -36,11 +36,12 @@ BATCH_ROWS = 256
 
 def collect(frame: DataFrame, columns: Columns) -> ArraySource:
     """Bring the columns of a DataFrame with rows to the driver, as stored (uint8 stays uint8)."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         table = frame.select(*worker_columns(frame, columns)).toArrow().combine_chunks()
-    except PySparkException as error:
+    except (Py4JJavaError, PySparkException) as error:
         if "maxResultSize" not in str(error):
             raise
         raise ConfigurationError(

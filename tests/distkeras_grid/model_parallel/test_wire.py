@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import struct
 import threading
 import time
@@ -128,6 +129,21 @@ def test_who_has_not_is_refused(gate, run, key):
     assert gate.admitted.empty()
 
 
+def test_what_a_gate_on_tcp_exchanges_cannot_be_read(gate):
+    secret = np.arange(100, dtype=np.float32)
+    tcp = ServerAddress(gate.address.host, gate.address.port)
+    with connect(tcp, "run", KEY, 1, 10.0) as ours:
+        _, theirs = gate.admitted.get(timeout=10)
+        with theirs:
+            for sender, receiver in ((ours, theirs), (theirs, ours)):
+                sender.send("echo", {}, [secret])
+                came = bytearray(2000)
+                size = 0
+                while size < secret.nbytes:
+                    size += receiver._stream.receive_into(memoryview(came)[size:], 10.0)
+                assert secret.tobytes()[:40] not in came
+
+
 def test_what_others_can_reach_is_sealed_and_a_changed_byte_is_refused():
     streams = stream_pair()
     keys = {side: bytes([number] * 32) for number, side in enumerate(Endpoint)}
@@ -180,6 +196,24 @@ def test_a_device_of_an_earlier_attempt_is_refused():
     assert (number, admitted.empty()) == (2, True)
     with pytest.raises(ServerUnreachableError, match=r"Device 3 .*no connection to its master"):
         join(plan_of(), 3, now)
+
+
+def test_a_device_that_is_not_let_in_says_why():
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        host, port = busy.getsockname()
+        invitation = {"run": "run, attempt 1", "address": ServerAddress(host, port).to_json()}
+
+        def turn_away() -> None:
+            client, _ = busy.accept()
+            # Nothing is left to read, so this is an end and no reset.
+            client.recv(1 << 16)
+            client.close()
+
+        closing = threading.Thread(target=turn_away)
+        closing.start()
+        with pytest.raises(ServerUnreachableError, match=r"Device 1 .*Connection\w+Error\("):
+            join(plan_of(), 1, json.dumps(invitation))
+        closing.join()
 
 
 def test_each_device_gets_its_own_part_and_only_the_master_reports():

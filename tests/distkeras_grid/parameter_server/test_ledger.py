@@ -1,5 +1,7 @@
 """The server's bookkeeping, without arithmetic, sockets or threads."""
 
+import math
+
 import msgspec
 import numpy as np
 import pytest
@@ -370,6 +372,17 @@ def test_states_of_one_round_are_as_long_as_each_other(wrong):
     """Both are taken before either is folded; one number would be added to all three."""
     state = make(seats=2, rows=8, rule="averaging")
     first, second = begin(state, [4, 4])
-    assert state.is_new(arrive(first, 0, samples=2, state=state_of(1)))
+    waiting = arrive(first, 0, samples=2, state=state_of(1))
+    assert state.is_new(waiting)
     with pytest.raises(RefusedError, match="the state of its metrics"):
-        state.is_new(arrive(second, 0, samples=2, state=wrong))
+        state.is_new(arrive(second, 0, samples=2, state=wrong), [waiting])
+
+
+def test_a_refused_commit_says_nothing_of_the_states_of_others():
+    state = make(seats=2, rows=8)
+    first, second = begin(state, [4, 4])
+    refused = arrive(first, 0, samples=2, state=state_of(1, 2), loss=math.nan)
+    assert state.is_new(refused)
+    with pytest.raises(RefusedError, match="the loss is nan"):
+        state.check_finite(refused, finite=True)
+    fold(state, arrive(second, 0, samples=2, state=state_of(1)))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.errors import (
+    ConfigurationError,
     DataError,
     EmptyDataError,
     LabelError,
@@ -15,6 +16,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.trainers.data_checks import inspect_training, inspect_validation, naming
+from distkeras_grid.trainers.validation import collect
 
 pytestmark = pytest.mark.spark
 
@@ -85,6 +87,21 @@ def test_validation_data_of_another_split_or_of_none(frame):
     validated(frame.selectExpr("*", "'test' as split"), training)
     validated(frame, training)
     validated(frame.selectExpr("*", "'train' as split"), inspected(frame))
+
+
+def test_rows_that_spark_may_not_bring_to_the_driver_are_refused(spark):
+    conf = spark.sparkContext._jsc.sc().conf()
+    frame = spark.range(200_000, numPartitions=2).selectExpr(
+        "cast(rand() as float) as features", "cast(id % 2 as int) as label"
+    )
+    columns = resolve_columns(frame, "features", "label")
+    conf.set("spark.driver.maxResultSize", "100k")
+    try:
+        with pytest.raises(ConfigurationError, match=r"maxResultSize.*data\.sample"):
+            collect(frame, columns)
+    finally:
+        conf.remove("spark.driver.maxResultSize")
+    assert len(collect(frame, columns).features[0]) == 200_000
 
 
 def test_an_error_about_data_keeps_its_kind_and_its_cause():
