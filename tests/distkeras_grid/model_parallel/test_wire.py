@@ -24,7 +24,13 @@ from distkeras_grid.model_parallel.job import (
     join,
     listening,
 )
-from distkeras_grid.model_parallel.wire import MAGIC, ArrayChannel, HandshakeListener, connect
+from distkeras_grid.model_parallel.wire import (
+    MAGIC,
+    STRANGERS,
+    ArrayChannel,
+    HandshakeListener,
+    connect,
+)
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.encryption import FrameCipher
 from distkeras_grid.parameter_server.messages import Endpoint
@@ -127,6 +133,14 @@ def test_who_has_not_is_refused(gate, run, key):
     with pytest.raises(AuthenticationError):
         connect(gate.address, run, key, 1, 10.0)
     assert gate.admitted.empty()
+
+
+def test_who_was_refused_keeps_nobody_out(gate):
+    for _ in range(STRANGERS + 1):
+        with pytest.raises(AuthenticationError):
+            connect(gate.address, "another run", KEY, 1, 10.0)
+    with connect(gate.address, "run", KEY, 1, 10.0):
+        gate.admitted.get(timeout=10)[1].close()
 
 
 def test_what_a_gate_on_tcp_exchanges_cannot_be_read(gate):

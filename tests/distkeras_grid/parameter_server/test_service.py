@@ -357,6 +357,14 @@ def test_a_silent_stranger_is_cut_off(serve, monkeypatch):
         assert channel.stream._socket.recv(100) == b""
 
 
+def test_a_client_that_says_hello_and_never_proves_its_key_is_cut_off(serve, monkeypatch):
+    monkeypatch.setattr(auth, "HANDSHAKE_SECONDS", 0.2)
+    with raw_channel(serve()) as channel:
+        channel.send(WorkerHello("run", 0, 0, 10, new_nonce()))
+        assert isinstance(channel.receive(5.0), Challenge)
+        assert channel.receive(5.0) is None
+
+
 def test_the_vector_of_a_lost_connection_goes_with_it(serve, tools, monkeypatch):
     """Not with the next collection of garbage, which few objects with large vectors never start."""
     vectors = []
