@@ -38,9 +38,9 @@ from tests.invariants import test_fault_product as product
 from tests.specs import make_spec
 
 
-def folds_again(self, arrival, check=Ledger.is_new):
+def folds_again(self, arrival, waiting, check=Ledger.is_new):
     """A commit that was folded is folded once more."""
-    if not check(self, arrival):
+    if not check(self, arrival, waiting):
         self._work[arrival.sender.seat].next_sequence = arrival.message.sequence
     return True
 
