@@ -54,7 +54,9 @@ def write_micrographs(folder: Path) -> None:
         for path in sorted(SAMPLES.glob("*/*.png")):
             with Image.open(path) as image:
                 pixels = np.asarray(image.convert("L"))
-            Image.fromarray(spoiled(pixels, name, random)).save(folder / name / path.name)
+            spoilt = Image.fromarray(spoiled(pixels, name, random))
+            # Smaller files would cost seconds.
+            spoilt.save(folder / name / path.name, compress_level=1)
 
 
 def spoiled(pixels: NDArray[np.uint8], name: str, random: np.random.Generator) -> NDArray[np.uint8]:

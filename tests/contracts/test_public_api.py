@@ -21,6 +21,7 @@ HEAVY = (
     "distkeras_grid.trainers",
     "distkeras_grid.engine.combination",
     "distkeras_grid.engine.schedules",
+    "distkeras_grid.model_parallel.towers_engine",
 )
 
 
