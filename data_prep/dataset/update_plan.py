@@ -47,7 +47,7 @@ class Listing:
     """The images of the input folder and their labels, before any image is read."""
 
     files: Mapping[str, FileInfo]
-    unseen: Mapping[str, str]  # Why something else is not known, by path
+    unseen: Mapping[str, str]  # Why other images and folders are not listed, by path
     labels: Mapping[str, Annotation]  # As the rule or the table says, by path
     annotations: Mapping[str, Annotation]  # With the overrides of their paths
     problems: Mapping[str, str]  # Why images cannot be tiled, by path

@@ -59,7 +59,8 @@ def build_parser() -> Parser:
         metavar="N",
         help="number of the model's weights, for the memory of containers, such as 25M (5M)",
     )
-    add("--servers", type=int, default=1, metavar="N", help="num_servers, for the same (1)")
+    help_text = "num_servers of the training, for the memory of containers (1)"
+    add("--servers", type=int, default=1, metavar="N", help=help_text)
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
     add("--host", metavar="NAME", help="master_host of the training")
     add("--port", type=int, default=0, help="master_port of the training (any free port)")

@@ -58,5 +58,5 @@ def _key(archive: bytes, options: Mapping[str, Any]) -> str:
     # How the model is compiled is in its configuration.
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
-    text = json.dumps([config, dict(options)], sort_keys=True, default=str)
+    text = json.dumps([config, dict(options)], sort_keys=True, default=lambda choice: choice.value)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -33,6 +33,7 @@ def find_files(
     `sizes`: size of each file in bytes, by its full path, quoted.
     `hashed`: whether to read the bytes of the feature column, for their SHA-256.
     """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     tasks = max(1, min(len(sizes), int(spark.sparkContext.defaultParallelism) * 4))
@@ -51,7 +52,7 @@ def find_files(
     try:
         with interrupts_first():
             rows = listed.mapInArrow(look, "file string, parts binary").collect()
-    except PySparkException as error:
+    except (Py4JJavaError, PySparkException) as error:
         master = str(spark.sparkContext.master)
         raise job_error("catalogue", spark_reason(error), master) from error
     return {row["file"]: msgspec.json.decode(row["parts"], type=ParquetFile) for row in rows}
