@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -24,16 +24,35 @@ def terminable() -> Iterator[None]:
     handler of SIGINT cancels all jobs, without which an interrupted call waits for the end of its
     job. Nothing changes where the program has a handler of its own, and in another thread than the
     main one, which alone can take signals.
+
+    An interrupt is also raised again if it came in a finalizer: Python can only ignore it there,
+    and Py4J, which tells the JVM of each object that is gone, has many.
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda ignored: _raise_again(ignored, hook)
+    ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.unraisablehook = hook
+
+
+def _raise_again(
+    ignored: sys.UnraisableHookArgs, hook: Callable[[sys.UnraisableHookArgs], object]
+) -> None:
+    if not issubclass(ignored.exc_type, KeyboardInterrupt):
+        hook(ignored)
+        return
+    # A moment later, when the finalizer has ended: it would take this one, too.
+    main = threading.main_thread().ident or 0
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

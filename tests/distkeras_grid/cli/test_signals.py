@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from contextlib import nullcontext
 
 import pytest
@@ -225,6 +227,37 @@ def test_the_handler_of_before_comes_back_and_other_threads_are_left_alone():
     thread.start()
     thread.join(10)
     assert seen == [before]
+
+
+def test_an_interrupt_in_a_finalizer_is_not_lost():
+    """It came while Py4J told the JVM of an object that was gone: the command ran to its end."""
+
+    class Gone:
+        pass
+
+    def work():
+        with terminable():
+            objects.clear()
+            time.sleep(10)
+
+    objects = [Gone()]
+    finalizer = weakref.ref(objects[0], lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert finalizer() is None
+
+
+def test_other_errors_of_finalizers_are_told_as_before(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: told.append(ignored.exc_type))
+
+    class Gone:
+        def __del__(self):
+            raise LookupError
+
+    with terminable():
+        Gone()
+    assert told == [LookupError]
 
 
 def test_a_handler_of_the_program_is_left_alone():
