@@ -305,6 +305,16 @@ def _refuse_undescribed(model: Any) -> None:
     for layer in layers_of(model):
         kind: Any = type(layer)
         constructor, description = _definer(kind, "__init__"), _definer(kind, "get_config")
+        if (
+            issubclass(kind, keras.Sequential)
+            and not _is_of_keras(constructor)
+            and _is_of_keras(_definer(kind, "from_config"))
+        ):
+            raise ConfigurationError(
+                f"{kind.__name__} makes its layers in its constructor, and Keras would add them "
+                f"once more. Return keras.Sequential([...]) from a function, or give "
+                f"{kind.__name__} from_config()."
+            )
         if _is_of_keras(constructor) or (
             issubclass(description, constructor) and not _is_of_keras(description)
         ):

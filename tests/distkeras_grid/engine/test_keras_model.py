@@ -145,6 +145,24 @@ def test_classes_that_keras_would_build_otherwise_are_refused_by_name():
         model_from_bytes(model_to_bytes(bare), {"Bare": Bare})
 
 
+def test_a_sequential_model_that_makes_its_own_layers_is_refused():
+    """Keras told of an argument `name`, or of a second input; get_config() helps in no case."""
+    import keras
+
+    class Made(keras.Sequential):
+        def __init__(self):
+            super().__init__([keras.Input((4,)), keras.layers.Dense(1)])
+
+    class Rebuilt(Made):
+        @classmethod
+        def from_config(cls, _):
+            return cls()
+
+    with pytest.raises(ConfigurationError, match=r"Made makes its layers.*function"):
+        model_to_bytes(Made())
+    assert len(model_from_bytes(model_to_bytes(Rebuilt()), {"Rebuilt": Rebuilt}).layers) == 1
+
+
 def test_damaged_archive_is_refused():
     model = net()
     with pytest.raises(ConfigurationError, match="cannot load"):
