@@ -7,7 +7,6 @@ from io import BytesIO
 import cv2
 import numpy as np
 import pytest
-import tifffile
 
 from data_prep.images import image_stats as module
 from data_prep.images.content_hash import pixel_digest
@@ -15,6 +14,7 @@ from data_prep.images.image_stats import survey
 from data_prep.images.open_image import open_image
 from data_prep.images.plane_selection import as_channels
 from data_prep.splits.fingerprint import fingerprint, parse
+from tests.data_prep.image_checks import tiff
 
 RNG = np.random.default_rng(1)
 COLOUR = RNG.integers(0, 256, (301, 203, 3), dtype=np.uint8)
@@ -31,11 +31,10 @@ IMAGES = {
 
 
 def by_part(pixels):
-    stream = BytesIO()
     kind = "rgb" if pixels.shape[2] == 3 else "minisblack"
     stored = pixels if pixels.shape[2] == 3 else pixels[:, :, 0]
-    tifffile.imwrite(stream, stored, tile=(64, 64), photometric=kind)
-    return open_image(stream, "x", region_bytes=0).pixels
+    content = tiff(stored, tile=(64, 64), photometric=kind)
+    return open_image(BytesIO(content), "x", region_bytes=0).pixels
 
 
 @pytest.mark.parametrize("kind", ["raster", "array"])

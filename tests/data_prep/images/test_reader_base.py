@@ -18,7 +18,6 @@ from data_prep import TilingSettings, update_tiles
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images import multifile_images
-from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.file_access import FILE, WEBHDFS, FileOpener, OpenFile
 from data_prep.images.open_image import open_image, read_image
 from data_prep.images.plane_selection import PlaneSelector
@@ -26,6 +25,7 @@ from data_prep.spark.passes import inspect_image
 from distkeras_grid.errors import AmbiguousImageError, ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 from tests.data_prep.counting import Counting
+from tests.data_prep.image_checks import check_regions, gray
 from tests.data_prep.vendor_files import write_dm, write_nd2
 from tests.distkeras_grid.webhdfs.loopback import loopback
 
@@ -129,8 +129,7 @@ def test_further_dimensions_of_a_czi_are_pages(folder, axis):
     with pytest.raises(AmbiguousImageError, match="6 pages"):
         read_image(content, "x", PlaneSelector(channel="0"))
     for page, (t, z) in enumerate(np.ndindex(2, 3)):
-        found = read_image(content, "x", PlaneSelector(page, "1")).pixels
-        np.testing.assert_array_equal(found[:, :, 0], STACK[t, 1, z])
+        np.testing.assert_array_equal(gray(content, page, "1"), STACK[t, 1, z])
 
 
 CHOICES = {
@@ -143,15 +142,8 @@ CHOICES = {
 
 @pytest.mark.parametrize(("choice", "expected"), CHOICES.values(), ids=CHOICES)
 def test_planes_whole_and_by_region(stack, choice, expected):
-    expected = expected if expected.ndim == 3 else expected[:, :, None]
     with stack.open("rb") as stream:
-        whole = open_image(stream, "x", choice, region_bytes=None)
-        np.testing.assert_array_equal(whole.pixels, expected)
-        raster = open_image(stream, "x", choice, region_bytes=0).pixels
-        assert isinstance(raster, ChunkedImage)
-        np.testing.assert_array_equal(raster.read(190, 100, 320, 260), expected[100:260, 190:320])
-        np.testing.assert_array_equal(raster.read(0, 0, 420, 300), expected)
-        raster.close()
+        check_regions(stream, expected, choice)
 
 
 def leave_free(monkeypatch, free):
@@ -253,12 +245,7 @@ def test_a_folder_of_ome_zarr(tmp_path, version):
     with FileOpener(FILE).open(f"file:{path}") as content:
         digest = content.sha256()
         assert len(digest) == 64
-        whole = open_image(content.stream, "x", choice, region_bytes=None)
-        np.testing.assert_array_equal(whole.pixels[:, :, 0], expected)
-        raster = open_image(content.stream, "x", choice, region_bytes=0).pixels
-        found = raster.read(190, 100, 320, 260)[:, :, 0]
-        np.testing.assert_array_equal(found, expected[100:260, 190:320])
-        raster.close()
+        check_regions(content.stream, expected, choice)
         assert not content.is_changed
         some = next(each for each in path.rglob("*") if each.is_file() and each.suffix != ".json")
         some.write_bytes(some.read_bytes() + b"x")
@@ -337,25 +324,17 @@ def test_colour_of_nd2_and_dm(tmp_path):
         write_dm(tmp_path / "a.dm4", COLOUR),
     ):
         with path.open("rb") as stream:
-            np.testing.assert_array_equal(open_image(stream, "x").pixels, COLOUR)
-            raster = open_image(stream, "x", region_bytes=0).pixels
-            np.testing.assert_array_equal(raster.read(5, 6, 70, 80), COLOUR[6:80, 5:70])
-            raster.close()
+            check_regions(stream, COLOUR)
 
 
 @pytest.mark.parametrize("ending", ["dm3", "dm4"])
 def test_digital_micrograph(tmp_path, ending):
     path = write_dm(tmp_path / f"a.{ending}", STACK[0, 0])
     with path.open("rb") as stream:
-        picture = open_image(stream, "x", PlaneSelector(2), region_bytes=None)
-        np.testing.assert_array_equal(picture.pixels[:, :, 0], STACK[0, 0, 2])
+        picture = check_regions(stream, STACK[0, 0, 2], PlaneSelector(2))
         assert picture.pixel_size == pytest.approx((0.00025, 0.00025))
         with pytest.raises(AmbiguousImageError, match="3 pages"):
             open_image(stream, "x")
-        raster = open_image(stream, "x", PlaneSelector(1), region_bytes=0).pixels
-        found = raster.read(190, 100, 320, 260)[:, :, 0]
-        np.testing.assert_array_equal(found, STACK[0, 0, 1, 100:260, 190:320])
-        raster.close()
     diffraction = write_dm(tmp_path / f"b.{ending}", STACK[0, 0, 0], units="1/nm")
     assert read_image(diffraction.read_bytes(), "x").pixel_size is None
     fractions = write_dm(tmp_path / f"c.{ending}", np.ones((4, 4), np.float32))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import numpy as np
 import pytest
-import tifffile
 
 from data_prep.images.open_image import read_image
 from data_prep.images.tiff_metadata import parse_length
 from distkeras_grid.errors import ConfigurationError
+from tests.data_prep.image_checks import tiff
 
 GRAY = np.arange(20 * 30, dtype=np.uint16).reshape(20, 30)
 FEI = "[User]\r\nUser=x\r\n[Scan]\r\nPixelWidth=2.5e-009\r\nPixelHeight=2.5e-009\r\n"
 
 
 def size(**options):
-    stream = BytesIO()
-    tifffile.imwrite(stream, GRAY, **options)
-    return read_image(stream.getvalue(), "x").pixel_size
+    return read_image(tiff(GRAY, **options), "x").pixel_size
 
 
 def ome(**sizes):

@@ -13,6 +13,7 @@ from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.open_image import open_image
 from data_prep.images.plane_selection import PlaneSelector
 from distkeras_grid.errors import ImageError
+from tests.data_prep.image_checks import tiff
 
 RNG = np.random.default_rng(5)
 HEIGHT, WIDTH = 333, 470
@@ -81,12 +82,6 @@ def opened(content, choice=None):
     return whole.pixels, by_part.pixels
 
 
-def write(pixels, **options):
-    stream = BytesIO()
-    tifffile.imwrite(stream, pixels, **options)
-    return stream.getvalue()
-
-
 def check(whole, raster):
     assert raster.dtype == whole.dtype
     for left, top, right, bottom in (
@@ -101,7 +96,7 @@ def check(whole, raster):
 
 @pytest.mark.parametrize(("pixels", "options", "expected"), KINDS.values(), ids=KINDS)
 def test_rectangles_are_those_of_the_whole_page(pixels, options, expected):
-    whole, raster = opened(write(pixels, **options))
+    whole, raster = opened(tiff(pixels, **options))
     if expected is None:
         assert np.abs(whole.astype(int) - pixels).mean() < 4
     else:
@@ -113,13 +108,13 @@ def test_rectangles_are_those_of_the_whole_page(pixels, options, expected):
 @pytest.mark.parametrize("kind", ["ome", "imagej"])
 def test_rectangles_of_stacks(kind, choice):
     options = {"imagej": True} if kind == "imagej" else {"ome": True, "compression": "zlib"}
-    check(*opened(write(STACK, metadata={"axes": "ZCYX"}, **options), choice))
+    check(*opened(tiff(STACK, metadata={"axes": "ZCYX"}, **options), choice))
 
 
 def test_a_plane_that_is_turned_or_in_one_large_piece_can_only_be_read_whole(monkeypatch):
-    turned = write(COLOUR, extratags=[(274, 3, 1, 6, True)], **RGB)
+    turned = tiff(COLOUR, extratags=[(274, 3, 1, 6, True)], **RGB)
     assert isinstance(open_image(BytesIO(turned), "x", region_bytes=0).pixels, np.ndarray)
-    content = write(COLOUR, rowsperstrip=HEIGHT, compression="zlib", **RGB)
+    content = tiff(COLOUR, rowsperstrip=HEIGHT, compression="zlib", **RGB)
     assert isinstance(open_image(BytesIO(content), "x", region_bytes=0).pixels, ChunkedImage)
     monkeypatch.setattr(tiff_planes, "MOST_PART_BYTES", COLOUR.nbytes - 1)
     assert isinstance(open_image(BytesIO(content), "x", region_bytes=0).pixels, np.ndarray)
@@ -128,7 +123,7 @@ def test_a_plane_that_is_turned_or_in_one_large_piece_can_only_be_read_whole(mon
 def test_a_transparent_pixel_is_found_where_it_is_read():
     pixels = OPAQUE.copy()
     pixels[300, 400, 3] = 9
-    content = write(pixels, extrasamples=["unassalpha"], **RGB, **TILED)
+    content = tiff(pixels, extrasamples=["unassalpha"], **RGB, **TILED)
     raster = open_image(BytesIO(content), "x", region_bytes=0).pixels
     raster.read(0, 0, 10, 10)
     with pytest.raises(ImageError, match="transparent"):
@@ -137,15 +132,15 @@ def test_a_transparent_pixel_is_found_where_it_is_read():
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
 def test_a_file_that_ends_early_is_an_error_with_its_name(compression):
-    content = write(COLOUR, compression=compression, **RGB, **TILED)
+    content = tiff(COLOUR, compression=compression, **RGB, **TILED)
     with pytest.raises(ImageError, match=r"x\.tif"):
         open_image(BytesIO(content[:-3000]), "x.tif", region_bytes=0)
 
 
 def test_damage_in_a_piece_is_an_error_with_the_name_of_the_file():
-    content = bytearray(write(COLOUR, compression="zlib", **RGB, **TILED))
-    with tifffile.TiffFile(BytesIO(content)) as tiff:
-        at = tiff.pages[0].dataoffsets[-1]
+    content = bytearray(tiff(COLOUR, compression="zlib", **RGB, **TILED))
+    with tifffile.TiffFile(BytesIO(content)) as file:
+        at = file.pages[0].dataoffsets[-1]
     content[at : at + 40] = bytes(40)
     raster = open_image(BytesIO(bytes(content)), "x.tif", region_bytes=0).pixels
     with pytest.raises(ImageError, match=r"x\.tif"):
