@@ -95,13 +95,3 @@ def test_the_original_comes_once_more():
         assert (one.x, one.y) == (other.x, other.y)
         np.testing.assert_array_equal(one.pixels, other.pixels)
     assert not any(tile.original for tile in iter_tiles(image, spec, [40, 90]))
-
-
-@pytest.mark.parametrize("edge", ["shift", "pad"])
-def test_other_edges_have_the_pixels_of_the_whole_canvas(edge):
-    image = np.random.default_rng(0).integers(0, 256, (150, 211), dtype=np.uint8)
-    for turns in range(4):
-        for tile in iter_tiles(image, TileSpec(64, 0.25, [90 * turns], edge=edge)):
-            canvas = np.pad(np.rot90(image, turns), 64)
-            expected = canvas[tile.y + 64 : tile.y + 128, tile.x + 64 : tile.x + 128]
-            np.testing.assert_array_equal(tile.pixels, expected)

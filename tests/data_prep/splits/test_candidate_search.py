@@ -43,10 +43,6 @@ def candidates(pictures, wanted):
     return find_candidates(pictures.__getitem__, wanted)
 
 
-def proposed(pictures, wanted=ALL):
-    return {(i, j): share for i, j, share in candidates(pictures, wanted)}
-
-
 def with_drawing(seed):
     """Pictures of which all have twelve features in common."""
     drawn = np.random.default_rng(seed).integers(0, 256, (12, 32), np.uint8)
@@ -74,15 +70,6 @@ def test_the_parts_in_which_pairs_are_counted_change_nothing(monkeypatch, make, 
     monkeypatch.setattr(candidate_search, "CHUNK", 7)
     monkeypatch.setattr(candidate_search, "PAIRS", 7)
     assert [*candidates(pictures, wanted)] == whole
-
-
-def test_bursts_propose_their_own_frames_only():
-    pairs = proposed(bursts(3, 20))
-    assert set(pairs) <= {
-        (i, j) for i in range(200) for j in range(i + 1, 200) if i // 20 == j // 20
-    }
-    assert len(pairs) > 0.9 * 10 * 190
-    assert set(pairs.values()) == {0.0}
 
 
 def test_without_a_feature_or_a_hash_nothing_is_proposed():

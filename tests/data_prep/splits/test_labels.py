@@ -8,13 +8,6 @@ def no_file(path):
     raise AssertionError(f"{path} is not to be read")
 
 
-def test_label_is_the_nearest_folder():
-    found = annotate(["train/a/1.png", "b/2.png"], "folder", no_file)
-    assert found == {"train/a/1.png": Annotation("a"), "b/2.png": Annotation("b")}
-    with pytest.raises(LabelError, match=r"3\.png lies directly"):
-        annotate(["3.png"], "folder", no_file)
-
-
 def test_label_from_the_file_name_and_group_from_the_path():
     sources = ["s1/065_lentils.jpg", "s1/066_maize.jpg", "s2/001_maize.jpg"]
     found = annotate(sources, r"regex:_(?P<label>[a-z]+)\.", no_file, group=r"^(?P<group>s\d)/")
@@ -99,6 +92,8 @@ def test_rules_that_cannot_be_meant(rule):
 def test_a_level_that_an_image_does_not_have():
     with pytest.raises(LabelError, match=r"2\.png lies in 1 folders"):
         annotate(["a/b/1.png", "a/2.png"], "folder:2", no_file)
+    with pytest.raises(LabelError, match=r"3\.png lies directly"):
+        annotate(["3.png"], "folder", no_file)
 
 
 def test_other_columns_of_a_table_are_ignored():

@@ -171,7 +171,7 @@ def test_a_series_of_any_length_is_joined_by_few_pairs(count):
     for new in ("0000", "0999", "1999"):
         more = {**frames, **others, new: synthetic(2000, like=place, noise=3)[0]}
         links = find_near_duplicates(more, {new}, known).pairs
-        assert links
+        assert 0 < len(links) <= LINKS
         assert {new in (each.one, each.other) for each in links} == {True}
 
 
@@ -284,16 +284,6 @@ def test_a_link_that_is_known_is_not_made_again():
     prints = {name: synthetic(i, like=place, noise=3)[0] for i, name in enumerate("abc")}
     found = find_near_duplicates(prints, known=[("a", "b")]).pairs
     assert [(pair.one, pair.other) for pair in found] == [("a", "c"), ("b", "c")]
-
-
-def test_a_new_frame_of_a_series_is_joined_and_not_compared_with_all():
-    _, place = synthetic(0)
-    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(20)}
-    known = [(each.one, each.other) for each in find_near_duplicates(frames).pairs]
-    more = {**frames, "new": synthetic(200, like=place, noise=3)[0]}
-    found = find_near_duplicates(more, {"new"}, known).pairs
-    assert [each.other for each in found] == ["new"] * LINKS
-    assert len(find_near_duplicates(more, {"new"}).pairs) > LINKS
 
 
 def test_a_fingerprint_is_small_and_says_when_it_is_damaged(micrographs):
