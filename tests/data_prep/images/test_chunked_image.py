@@ -13,7 +13,7 @@ import pytest
 import tifffile
 
 from data_prep.geometry.grid import TileSpec
-from data_prep.geometry.tiler import crop_tile, iter_tiles
+from data_prep.geometry.tiler import iter_tiles
 from data_prep.images import chunked_image as module
 from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.open_image import is_gray, open_image
@@ -96,19 +96,6 @@ def test_an_error_of_the_disk_that_is_no_lack_of_room_is_one(monkeypatch):
     raster = ChunkedImage(ArrayRegions(smooth(600, 600), (256, 256)), cache_bytes=1)
     with pytest.raises(OSError, match="broken"):
         raster.read(0, 0, 600, 600)
-
-
-def test_gray_and_single_tiles_are_those_of_the_whole_image():
-    pixels = smooth(500, 700)
-    raster = ChunkedImage(ArrayRegions(pixels, (256, 256)), 1)
-    gray = as_channels(pixels, 1)
-    spec = TileSpec(64, angles=[33])
-    tiles = list(iter_tiles(gray, spec))
-    for one, other in zip(tiles, iter_tiles(raster, spec), strict=True):
-        np.testing.assert_array_equal(one.pixels, other.pixels)
-    at = (np.array([tiles[5].x]), np.array([tiles[5].y]))
-    (alone,) = crop_tile(gray, spec, 33, at)
-    np.testing.assert_array_equal(alone, next(crop_tile(raster, spec, 33, at)))
 
 
 @pytest.mark.full

@@ -34,11 +34,11 @@ def encode(pixels, format="PNG", **options):
     return stream.getvalue()
 
 
-def encode_deep(pixels, suffix):
-    return cv2.imencode(suffix, pixels[..., ::-1] if pixels.ndim == 3 else pixels)[1].tobytes()
+def encode_deep(pixels):
+    return cv2.imencode(".png", pixels[..., ::-1] if pixels.ndim == 3 else pixels)[1].tobytes()
 
 
-@pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP"])
+@pytest.mark.parametrize("format", ["PNG", "BMP"])
 @pytest.mark.parametrize("pixels", [GRAY, COLOUR])
 def test_lossless_formats(format, pixels):
     found = decode_image(encode(pixels, format), "x")
@@ -53,10 +53,9 @@ def test_jpeg():
     assert np.abs(found.astype(int) - smooth).mean() < 4
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tiff"])
 @pytest.mark.parametrize("pixels", [DEEP, DEEP_COLOUR])
-def test_16_bits_are_kept(suffix, pixels):
-    found = decode_image(encode_deep(pixels, suffix), "x")
+def test_16_bits_are_kept(pixels):
+    found = decode_image(encode_deep(pixels), "x")
     assert found.dtype == np.uint16
     np.testing.assert_array_equal(found, pixels.reshape(20, 31, -1))
 
@@ -64,7 +63,7 @@ def test_16_bits_are_kept(suffix, pixels):
 def test_gray_saved_as_colour_is_gray():
     found = decode_image(encode(np.repeat(GRAY[..., None], 3, 2)), "x")
     np.testing.assert_array_equal(found, GRAY[..., None])
-    deep = decode_image(encode_deep(np.repeat(DEEP[..., None], 3, 2), ".png"), "x")
+    deep = decode_image(encode_deep(np.repeat(DEEP[..., None], 3, 2)), "x")
     np.testing.assert_array_equal(deep, DEEP[..., None])
 
 
@@ -245,27 +244,18 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_what_a_disk_or_memory_does_is_not_the_images_fault(monkeypatch, failure):
-    assert is_unreadable(monkeypatch, failure)
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_what_libraries_say_about_a_file_is_damage(monkeypatch, damage):
-    assert not is_unreadable(monkeypatch, damage)
-
-
-def test_a_folder_that_is_gone_after_it_was_opened_is_told(tmp_path):
-    """A night ended, because the size of an OME-Zarr was asked for outside of what tells damage."""
-    with pytest.raises(UnreadableImageError, match=r"x\.zarr"):
-        open_image(Folder(tmp_path / "x.zarr"), "x.zarr")
-
-
-def is_unreadable(monkeypatch, error):
+@pytest.mark.parametrize("error", [*FAILURES.values(), *DAMAGES.values()], ids=repr)
+def test_what_a_disk_or_memory_does_is_no_damage_of_the_image(monkeypatch, error):
     def fail(*_):
         raise error
 
     monkeypatch.setattr(open_image_module, "PillowFile", fail)
     with pytest.raises(ImageError, match=r"x\.png") as caught:
         open_image(BytesIO(encode(GRAY)), "x.png")
-    return isinstance(caught.value, UnreadableImageError)
+    assert isinstance(caught.value, UnreadableImageError) == (error in FAILURES.values())
+
+
+def test_a_folder_that_is_gone_after_it_was_opened_is_told(tmp_path):
+    """A night ended, because the size of an OME-Zarr was asked for outside of what tells damage."""
+    with pytest.raises(UnreadableImageError, match=r"x\.zarr"):
+        open_image(Folder(tmp_path / "x.zarr"), "x.zarr")
