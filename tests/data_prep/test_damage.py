@@ -205,10 +205,12 @@ def test_changed_bytes_are_found_by_checksums(name):
 
 
 @pytest.mark.parametrize("options", [ROWS, TILES], ids=["strips", "tiles"])
-def test_a_piece_that_is_smaller_inside_is_refused(options):
+@pytest.mark.parametrize(("height", "width"), [(16, 64), (129, 129), (2000, 2000)])
+def test_a_piece_that_has_another_size_inside_is_refused(options, height, width):
     content = tiff(GRAY, compression="jpeg", metadata=None, **options)
-    with pytest.raises(ImageError, match="has a piece of 64x16 pixels"):
-        decode_image(with_piece(content, 0, imagecodecs.jpeg8_encode(GRAY[:16, :64])), "x")
+    piece = imagecodecs.jpeg8_encode(np.full((height, width), 100, np.uint8))
+    with pytest.raises(ImageError, match=f"has a piece of {width}x{height} pixels"):
+        decode_image(with_piece(content, 0, piece), "x")
 
 
 def test_a_count_of_0_is_that_of_an_uncompressed_piece():

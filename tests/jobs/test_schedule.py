@@ -139,15 +139,8 @@ def test_two_nights_and_two_weeks(spark, job, work, samples, monkeypatch):
         *("--tile", 64, "--overlap", 0, "--angles", "0", "--split", "0.5:0.25:0.25"),
     )
     week = (
-        *(
-            "retrain",
-            "--data",
-            work / "tiles",
-            "--split",
-            "train",
-            "--validation-split",
-            "validation",
-        ),
+        *("retrain", "--data", work / "tiles"),
+        *("--split", "train", "--validation-split", "validation"),
         *("--features", "image", "--model", "small_net:build", "--workers", 1, "--batch-size", 8),
         *("--set", "progress=False", "--output", work / "runs", "--keep", 1, "--seed", 1),
     )

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from io import BytesIO
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -142,42 +143,26 @@ def test_without_an_image_no_process_is_started():
     assert trials._process is None
 
 
-class TestMaster:
-    """A master that runs no task again: the driver repeats the work in isolation."""
+def test_work_that_killed_a_process_is_repeated_once_in_isolation():
+    """A master that runs no task again: the driver repeats the work."""
+    from pyspark.errors import PySparkException
 
-    READER = Reader(FileOpener(FILE), contents=None)
+    reader = Reader(FileOpener(FILE), contents=None)
+    always = replace(reader, isolation=IsolationPolicy(always=True))
+    died = PySparkException("Job aborted: Python worker exited unexpectedly (crashed)")
+    seen, said, undone = [], [], []
 
-    def died(self):
-        from pyspark.errors import PySparkException
+    def work(reader):
+        seen.append(reader.isolation.always)
+        if not reader.isolation.always:
+            raise died
+        return "done"
 
-        return PySparkException("Job aborted: Python worker exited unexpectedly (crashed)")
-
-    def test_work_that_killed_a_process_is_repeated_in_isolation(self):
-        seen, said = [], []
-
-        def work(reader):
-            seen.append(reader.isolation.always)
-            if not reader.isolation.always:
-                raise self.died()
-            return "done"
-
-        undone = []
-        assert retry_isolated(work, self.READER, said.append, lambda: undone.append(1)) == "done"
-        assert (seen, undone, len(said)) == ([False, True], [1], 1)
-
-    @pytest.mark.parametrize("always", [False, True])
-    def test_no_more_than_once_and_only_then(self, always):
-        from pyspark.errors import PySparkException
-
-        error = self.died() if always else PySparkException("No space left on device")
-
-        def work(reader):
-            raise error
-
+    assert retry_isolated(work, reader, said.append, lambda: undone.append(1)) == "done"
+    assert (seen, undone, len(said)) == ([False, True], [1], 1)
+    for error, which in ((died, always), (PySparkException("No space left on device"), reader)):
         with pytest.raises(PySparkException) as caught:
-            retry_isolated(
-                work, replace(self.READER, isolation=IsolationPolicy(always)), pytest.fail
-            )
+            retry_isolated(Mock(side_effect=error), which, pytest.fail)
         assert caught.value is error
 
 

@@ -203,10 +203,16 @@ def test_a_look_at_a_large_file_of_a_microscope_finds_the_same(stack, is_local):
 
 
 @pytest.mark.parametrize("kind", ["cut", "damaged"])
-def test_damage_is_an_error_with_the_name_of_the_file(stack, kind):
-    content = stack.read_bytes()
+@pytest.mark.parametrize(
+    "file", ["stack_czi", "stack_zarr", "former_zarr", "stack_nd2", "stack.dm3", "stack.dm4"]
+)
+def test_damage_is_an_error_with_the_name_of_the_file(folder, request, file, kind):
+    if file.startswith("stack.dm"):
+        content = write_dm(folder / file, STACK[0, 0, 0]).read_bytes()
+    else:
+        content = request.getfixturevalue(file).read_bytes()
     half = len(content) // 2
-    broken = content[:half] if kind == "cut" else content[:10] + bytes(half) + content[half + 10 :]
+    broken = content[:half] if kind == "cut" else content[:20] + bytes(half) + content[half + 20 :]
     with pytest.raises(ImageError, match="broken"):
         read_image(broken, "broken", PlaneSelector(0, "0", "max"))
 
@@ -353,13 +359,3 @@ def test_frames_that_were_never_recorded_are_not_black(tmp_path):
 def test_a_size_that_was_not_measured_is_none(tmp_path):
     path = write_nd2(tmp_path / "a.nd2", np.ones((1, 8, 8, 1), np.uint16), calibration=None)
     assert read_image(path.read_bytes(), "x").pixel_size is None
-
-
-@pytest.mark.parametrize("name", ["a.dm3", "a.dm4"])
-@pytest.mark.parametrize("kind", ["cut", "damaged"])
-def test_damage_of_dm_is_an_error(tmp_path, name, kind):
-    content = write_dm(tmp_path / name, STACK[0, 0, 0]).read_bytes()
-    half = len(content) // 2
-    broken = content[:half] if kind == "cut" else content[:20] + bytes(half)
-    with pytest.raises(ImageError, match="broken"):
-        read_image(broken, "broken", PlaneSelector(0, "0", "max"))

@@ -8,7 +8,6 @@ import tracemalloc
 from contextlib import suppress
 from io import BytesIO
 
-import imagecodecs
 import numpy as np
 import pytest
 import tifffile
@@ -316,23 +315,6 @@ def test_a_choice_among_many_pages_lists_none_of_them():
     tracemalloc.stop()
     np.testing.assert_array_equal(found, GRAY)
     assert peak < 6e6
-
-
-def test_a_piece_that_is_larger_inside_is_refused():
-    small = tiff(GRAY[:32, :32], compression="jpeg", metadata=None)
-    with tifffile.TiffFile(BytesIO(small)) as file:
-        tags = file.pages.first.tags
-        places = [tags[name].valueoffset for name in ("StripOffsets", "StripByteCounts")]
-    for side, fits in ((32, True), (49, False), (2000, False)):
-        piece = imagecodecs.jpeg8_encode(np.full((side, side), 100, np.uint8))
-        content = bytearray(small) + piece
-        struct.pack_into("<I", content, places[0], len(small))
-        struct.pack_into("<I", content, places[1], len(piece))
-        if fits:
-            assert (decode_image(bytes(content), "x") == 100).all()
-        else:
-            with pytest.raises(ImageError):
-                decode_image(bytes(content), "x")
 
 
 def test_many_samples_are_counted_before_they_are_decoded():
