@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
-from math import inf
 from pathlib import Path
 from statistics import mean, median
 
@@ -53,20 +51,6 @@ class Race:
     def bound(self) -> float:
         """The ratio that equal accuracy at each sample and the bound's speed would give."""
         return self.fit.epoch_seconds / self.bound_seconds
-
-
-def epochs_to(target: float, accuracies: Sequence[float]) -> float:
-    """Return the epochs after which a curve first has the target, on lines between its points.
-
-    Less noisy than the first mark that has it: the target is a point of ``fit``'s own jumpy
-    curve, so ``fit`` tends to have touched it before.
-    """
-    if accuracies[0] >= target:
-        return 1.0
-    for epoch, (before, after) in enumerate(pairwise(accuracies), 1):
-        if after >= target:
-            return epoch + (target - before) / (after - before)
-    return inf
 
 
 def measure_accuracy(net: str, batch: int, folder: Path, cluster: Cluster, seeds: int) -> None:
@@ -121,28 +105,14 @@ def _print_races(races: dict[str, list[Race]], tested: Examiner) -> None:
             flush=True,
         )
         print(f"  {'':<24} each seed: " + " ".join(f"{race.ratio:.2f}" for race in of_title))
-    print("  mean curves, linear between epochs: accuracy after each, and the way to the target")
-    _print_mean_curve("fit", [race.fit for race in next(iter(races.values()))])
-    for title, of_title in races.items():
-        _print_mean_curve(title, [race.ours for race in of_title], of_title)
+    print("  mean accuracies after each epoch")
+    for title, curves in (
+        ("fit", [race.fit for race in next(iter(races.values()))]),
+        *((title, [race.ours for race in of_title]) for title, of_title in races.items()),
+    ):
+        accuracies = " ".join(f"{value:.4f}" for value in mean_accuracies(curves))
+        print(f"  {title:<24} {accuracies}", flush=True)
 
 
 def _last(curves: Sequence[Curve], examiner: Examiner) -> float:
     return mean(examiner.accuracy(curve.weights(EPOCHS * MARKS)) for curve in curves)
-
-
-def _print_mean_curve(title: str, curves: list[Curve], races: Sequence[Race] = ()) -> None:
-    accuracies = mean_accuracies(curves)
-    told = " ".join(f"{value:.4f}" for value in accuracies)
-    if races:
-        target = mean(race.fit.target for race in races)
-        theirs = epochs_to(target, mean_accuracies([race.fit for race in races]))
-        epochs = epochs_to(target, accuracies)
-        ratio = median(race.fit.epoch_seconds for race in races) * theirs
-        ratio /= median(race.ours.epoch_seconds for race in races) * epochs
-        bound = median(race.bound for race in races)
-        told += (
-            f"   {target:.4f} after {epochs:.2f} epochs, fit {theirs:.2f}: fit/ours {ratio:.2f}, "
-            f"share {ratio / bound:.0%}"
-        )
-    print(f"  {title:<24} {told}", flush=True)

@@ -192,12 +192,8 @@ def _print_rows(rows: list[Row], bound: Row) -> None:
 
 def _print_runs(runs: dict[str, list[Trained]]) -> None:
     for title, trained in runs.items():
-        first, later = trained[0].start_seconds, trained[1:] or trained
-        name, _, rest = title.partition(",")
-        where = next((f" on {t}" for t in OTHERS.values() if rest.endswith(f"on {t}")), "")
+        first, later = trained[0], trained[1:] or trained
         print(
-            f"  {name}{where}: first batch {first:.1f} s after the call of train() in "
-            f"the first run, {mean(run.start_seconds for run in later):.1f} s later; exchange "
-            f"{median(run.exchange_share for run in trained):.0%} of a worker's time; return "
-            f"{max(run.return_seconds for run in trained):.2f} s after the last commit at most"
+            f"  {title}: first batch {first.start_seconds:.1f} s after the call of train() in "
+            f"the first run, {mean(run.start_seconds for run in later):.1f} s later"
         )

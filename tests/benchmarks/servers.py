@@ -10,9 +10,8 @@ TCP frames are encrypted, by a Unix socket nothing is; shared memory is used for
 the server maps no more than its limit of them, and the other workers use the socket. The column
 "lent" says how many did lend. The rate is that of the time in which all clients exchange and each
 has made its first exchange: that one also maps and touches the memory of both ends. Several servers
-pay where one has no core left, on a host that has more, so the cores that all servers and all
-clients use are in the table: their number on this host is the limit. Sides take turns, and figures
-are medians of the repetitions.
+pay where one has no core left, on a host that has more. Sides take turns, and figures are medians
+of the repetitions.
 """
 
 from __future__ import annotations
@@ -85,20 +84,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Did:
-    """What a client did: when it began, when exchanges ended [s], how many connections lent."""
+    """What a client did: when its exchanges ended [s], how many connections lent memory."""
 
-    began: float
     ends: tuple[float, ...]
     lent: int
 
 
 @dataclass(frozen=True)
 class Found:
-    """Exchanges per second of all clients, cores of servers and clients, connections that lent."""
+    """Exchanges per second of all clients, and connections that lent memory."""
 
     rate: float
-    server_cores: float
-    client_cores: float
     lent: int
 
 
@@ -129,17 +125,15 @@ def run_client(job: Job, seat: int) -> Did:
         parts = client._clients if isinstance(client, ShardedClient) else (client,)
         lent = sum(part.transport == "shared memory" for part in parts)
         client.finish()
-    return Did(began, tuple(ends), lent)
+    return Did(tuple(ends), lent)
 
 
-def run_clients(job: Job, seats: range) -> tuple[list[Did], float]:
-    """Run the clients of some seats; return what they did, and the time of this process [s]."""
+def run_clients(job: Job, seats: range) -> list[Did]:
+    """Run the clients of some seats in this process; return what they did."""
     if job.load.transport != "shared memory":
         client_module.LENT_LIMIT = 0
-    began = time.process_time()
     with ThreadPoolExecutor(len(seats)) as pool:
-        done = list(pool.map(lambda seat: run_client(job, seat), seats))
-    return done, time.process_time() - began
+        return list(pool.map(lambda seat: run_client(job, seat), seats))
 
 
 def steady_rate(ends: Sequence[Sequence[float]]) -> float:
@@ -154,12 +148,6 @@ def steady_rate(ends: Sequence[Sequence[float]]) -> float:
             f"{until - since:.1f} s. Give them more seconds."
         )
     return sum(since < end <= until for each in ends for end in each) / (until - since)
-
-
-def seconds_of(pids: Sequence[int]) -> float:
-    """Return the processor time of processes so far [s]."""
-    times = [psutil.Process(pid).cpu_times() for pid in pids]
-    return sum(each.user + each.system for each in times)
 
 
 def fits(load: Load) -> bool:
@@ -181,23 +169,17 @@ def measure(load: Load) -> Found:
     context = multiprocessing.get_context("spawn")
     serve = ServerProcess if load.servers == 1 else ShardedProcess
     with serve(settings, np.full(load.size, SMALL), key) as running:
-        addresses, before = running.addresses, seconds_of(running.pids)
+        addresses = running.addresses
         if load.transport == "tcp":
             addresses = tuple(replace(each, unix_name=None) for each in addresses)
         job = Job(load, addresses, key, settings.spec)
         workers = min(load.clients, PROCESSES)
         seats = [range(number, load.clients, workers) for number in range(workers)]
         with ProcessPoolExecutor(workers, context) as pool:
-            told = list(pool.map(run_clients, [job] * workers, seats))
-            used = seconds_of(running.pids) - before
-    results = [did for done, _ in told for did in done]
-    seconds = max(did.ends[-1] for did in results) - min(did.began for did in results)
-    return Found(
-        steady_rate([did.ends for did in results]),
-        used / seconds,
-        sum(theirs for _, theirs in told) / seconds,
-        sum(did.lent for did in results),
-    )
+            results = [
+                did for each in pool.map(run_clients, [job] * workers, seats) for did in each
+            ]
+    return Found(steady_rate([did.ends for did in results]), sum(did.lent for did in results))
 
 
 def _row(load: Load, found: Sequence[Found], alone: float | None) -> tuple[str, ...]:
@@ -207,11 +189,8 @@ def _row(load: Load, found: Sequence[Found], alone: float | None) -> tuple[str, 
     return (
         *map(str, (load.megabytes, load.clients, load.servers)),
         *(f"{median(rates):.1f}", f"{min(rates):.1f} to {max(rates):.1f}"),
-        f"{load.clients / median(rates):.3f}",
         f"{carried / 1e9:.2f}",
         "" if alone is None else f"{median(rates) / alone:.2f}",
-        f"{median(each.server_cores for each in found):.2f}",
-        f"{median(each.client_cores for each in found):.2f}",
         f"{min(each.lent for each in found)} of {load.clients * load.servers}",
     )
 
@@ -265,9 +244,8 @@ def main(words: Sequence[str] = ()) -> None:
         )
         print_table(
             (
-                *("MB", "clients", "servers", "exchanges/s", "range", "s for one of a client"),
-                *("GB/s both ways", "of one client", "server cores"),
-                *("client cores", "connections that lent memory"),
+                *("MB", "clients", "servers", "exchanges/s", "range", "GB/s both ways"),
+                *("of one client", "connections that lent memory"),
             ),
             rows,
         )

@@ -23,8 +23,6 @@ from tests.benchmarks import fashion
 #: More than the rows on which targets are chosen.
 TRAINING_ROWS = fashion.VALIDATION_ROWS + 1024
 TEST_ROWS = 100
-
-
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -44,9 +42,6 @@ SMALLEST = {
             *("--megabytes", "1", "--clients", "1", "2", "--servers", "1", "2"),
             *("--seconds", "0.5"),
         ),
-    ),
-    "servers one": Smallest(
-        ("--megabytes", "1", "--clients", "1", "--servers", "1", "--seconds", "0.1"),
     ),
     "tiling": Smallest(
         constants={

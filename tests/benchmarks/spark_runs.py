@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from statistics import mean
 from typing import Any, Self
 
 import msgspec
@@ -23,7 +22,6 @@ from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.session import build_session
-from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.base import training_data
 from distkeras_grid.trainers.preparation import TrainingJob, prepare
 from distkeras_grid.trainers.run_status import run_progress
@@ -62,13 +60,8 @@ class Choice:
 class Trained:
     """What one run took [s]."""
 
-    window: int  # Batches between two exchanges, as the trainer chose
     epoch_seconds: float  # First batch to last fold, divided by the epochs
     start_seconds: float  # From the call to the first batch
-    return_seconds: float  # From the last fold until the call returned
-    exchange_share: float
-    # Those of the slower worker, a part of `start_seconds`: its model and its compiled window
-    compile_seconds: float
     points: list[Point] = field(default_factory=list, repr=False)  # The center at each mark
 
 
@@ -123,7 +116,7 @@ class Cluster:
         data = str(self._write("train"))
         began = time.time()
         trainer.train(data, seed=seed)
-        return _trained(trainer.history, trainer.run, began, time.time(), epochs)
+        return _trained(trainer.history, began, epochs)
 
     def curve(self, choice: Choice, net: str, *, epochs: int, seed: int, marks: int) -> Trained:
         """Run with `marks` snapshots of the center in each epoch."""
@@ -135,8 +128,7 @@ class Cluster:
             spec = prepared.spec.change(snapshots_per_epoch=marks)
             prepared.settings = msgspec.structs.replace(prepared.settings, spec=spec)
             centers = _execute(prepared)
-        ended = time.time()
-        trained = _trained(prepared.history, prepared.description, began, ended, epochs)
+        trained = _trained(prepared.history, began, epochs)
         rows = prepared.settings.spec.rows
         due = [-(-rows * number // marks) for number in range(1, len(centers) + 1)]
         times = _times_of(prepared.history, due)
@@ -184,29 +176,10 @@ def _started(folder: Path) -> Cluster:
     return Cluster(folder).__enter__()
 
 
-def _trained(
-    history: History, run: dict[str, Any], began: float, ended: float, epochs: int
-) -> Trained:
+def _trained(history: History, began: float, epochs: int) -> Trained:
     first = min(record.started for record in history.records)
     last = max(record.folded_at for record in history.records)
-    return Trained(
-        window=RunSpec.from_json(run["spec"]).schedule.communication_window,
-        epoch_seconds=(last - first) / epochs,
-        start_seconds=first - began,
-        return_seconds=ended - last,
-        exchange_share=mean(_exchange_share(history, worker) for worker in _workers(history)),
-        compile_seconds=max(summary["compile_seconds"] for summary in run["workers"]),
-    )
-
-
-def _workers(history: History) -> set[int]:
-    return {record.worker for record in history.records}
-
-
-def _exchange_share(history: History, worker: int) -> float:
-    records = history.select(worker=worker)
-    computing = sum(record.seconds for record in records)
-    return 1 - computing / (records[-1].folded_at - records[0].started)
+    return Trained((last - first) / epochs, first - began)
 
 
 def _times_of(history: History, marks: list[int]) -> list[tuple[int, float]]:

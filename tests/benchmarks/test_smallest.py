@@ -12,13 +12,10 @@ from tests.benchmarks.smallest import names
 
 #: These need neither a JVM nor TensorFlow.
 QUICK = ("fuzz", "scale likeness", "tiling")
-# This one starts a server.
-STARTING = ("servers one",)
-SLOW = [pytest.param(name, marks=pytest.mark.full) for name in STARTING]
-FULL = [
-    pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])
+OTHERS = [
+    pytest.param(name, marks=[pytest.mark.spark, pytest.mark.tensorflow])
     for name in names()
-    if name not in QUICK + STARTING
+    if name not in QUICK
 ]
 
 
@@ -28,7 +25,7 @@ def test_each_module_can_be_imported(project):
         importlib.import_module(f"tests.benchmarks.{name}")
 
 
-@pytest.mark.parametrize("name", [*QUICK, *SLOW, *FULL])
+@pytest.mark.parametrize("name", [*QUICK, *OTHERS])
 @pytest.mark.full
 def test_each_runs_at_its_smallest_size(name, project):
     # A session and the kernels of TensorFlow are a process's own.
