@@ -28,10 +28,6 @@ def test_a_line_each_and_a_count(spark, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_servers_are_refused():
-    assert main(["--servers", "0"]) == ExitCode.USAGE
-
-
 @pytest.mark.spark
 def test_all_that_is_bad_is_told_and_the_exit_code_says_so(spark, tmp_path, capsys):
     (tmp_path / "file").write_text("no folder")
@@ -60,11 +56,3 @@ def test_yarn_needs_its_configuration(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
     assert main(["--master", "yarn"]) == ExitCode.CLUSTER
     assert "has no core-site.xml and no yarn-site.xml" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("text", ["model.keras", "25 M", "-1", ""])
-def test_what_is_no_number_of_weights_is_refused(text, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([f"--model={text}"])
-    assert ended.value.code == ExitCode.USAGE
-    assert "model.count_params()" in capsys.readouterr().err

@@ -96,26 +96,6 @@ def test_without_a_keytab_the_ticket_of_kinit_is_taken(
     assert asked.pages or asked.clients
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("flag", ["--principal", "--keytab"])
-def test_a_principal_and_a_keytab_go_together(
-    verb: ModuleType, flag: str, asked: Asked, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert verb.main([*VERBS[verb], flag, asked.keytab.file]) == ExitCode.USAGE
-    assert "--principal and --keytab" in capsys.readouterr().err
-    assert not asked.clients
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_keytab_that_is_not_there_is_named_before_anything_starts(
-    verb: ModuleType, asked: Asked, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [*VERBS[verb], "--principal", "ada@GRID", "--keytab", "none.keytab"]
-    assert verb.main(words) == ExitCode.USAGE
-    assert "none.keytab" in capsys.readouterr().err
-    assert not asked.clients
-
-
 @pytest.mark.parametrize("by_setting", [False, True])
 def test_in_client_mode_the_application_is_looked_for_with_the_keytab_of_submit(
     by_setting: bool, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

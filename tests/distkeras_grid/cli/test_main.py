@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import pytest
 import distkeras_grid
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.verbs import VERBS
+from distkeras_grid.errors import ConfigurationError
 
 # Spark jobs: flags, examples, exit codes of files.
 JOBS = ("tile", "ingest", "train", "retrain", "predict", "evaluate")
@@ -28,13 +31,6 @@ def test_help_names_the_verbs_and_the_exit_codes(capsys):
 def test_no_verb_is_a_usage_error_that_shows_the_help(capsys):
     assert main([]) == 2
     assert "usage: distkeras-grid VERB" in capsys.readouterr().out
-
-
-def test_an_unknown_verb_is_answered_with_the_nearest(capsys):
-    assert main(["evalute"]) == 2
-    told = capsys.readouterr().err
-    assert "no verb 'evalute' (did you mean 'evaluate'?)" in told
-    assert "Known: tile, ingest, train, retrain, predict, evaluate, " in told
 
 
 def test_version(capsys):
@@ -56,13 +52,14 @@ def test_each_help_has_examples_defaults_and_exit_codes(verb, capsys):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_flag_is_explained(verb):
-    parser = VERBS[verb].load().build_parser()
-    assert [
-        action.option_strings
-        for action in parser._actions
-        if action.option_strings and not action.help
-    ] == []
+def test_each_flag_is_explained_and_names_no_function_of_ours(verb):
+    """argparse tells a `ValueError` as "invalid _count value"; only int and float say enough."""
+    for action in VERBS[verb].load().build_parser()._actions:
+        assert action.help or not action.option_strings
+        if action.type not in (None, int, float, str):
+            for text in ("x", "", "1,5", "nan"):
+                with contextlib.suppress(argparse.ArgumentTypeError, ConfigurationError):
+                    action.type(text)
 
 
 @pytest.mark.parametrize("verb", ["train", "submit", "put", "doctor"])

@@ -293,14 +293,6 @@ def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
     assert train_flags(flags, MODEL, ["d", "e"], {}).where is None
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"), [(["--overwrite"], "--overwrite"), (["--keep", "0"], "from 1")]
-)
-def test_flags_that_cannot_be_meant(flags, told, capsys):
-    assert main([*MINIMUM, *flags]) == 2
-    assert told in capsys.readouterr().err
-
-
 def test_the_help_text_offers_no_flag_that_is_refused():
     text = build_parser().format_help()
     assert "--overwrite" not in text

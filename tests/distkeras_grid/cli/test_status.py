@@ -15,20 +15,6 @@ from distkeras_grid.submission.applications import Application
 from tests.distkeras_grid.submission.pages import FAILED, RUNNING, yarn_pages
 
 
-@pytest.mark.parametrize("main", [status.main, cancel.main, logs.main])
-def test_only_an_application_s_id_is_taken(main, capsys):
-    assert main(["application_1"]) == ExitCode.USAGE
-    assert "looks like application_1700000000000_0001" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("main", [status.main, cancel.main, logs.main])
-def test_without_the_cluster_s_configuration(main, capsys, monkeypatch):
-    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
-    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
-    assert main(["application_1_0001"]) == ExitCode.USAGE
-    assert "HADOOP_CONF_DIR is not set" in capsys.readouterr().err
-
-
 def test_an_application_in_words():
     application = Application(
         **{"id": "application_17_0001", "name": "a job", "user": "me", "queue": "nightly"},

@@ -20,7 +20,6 @@ from distkeras_grid.cli.submit import (
     driver_line,
     in_client,
     in_cluster,
-    main,
     planned,
     resolve_job,
     split_arguments,
@@ -245,34 +244,6 @@ def test_a_program_of_the_user(tmp_path: Path):
     program = tmp_path / "my_job.py"
     program.write_text("")
     assert resolve_job(str(program), ["--a", "1"]) == (str(program), ["--a", "1"], "my_job")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["sandbox"],
-            "A job is one of tile, train, retrain, predict, evaluate, compact, export, doctor, or",
-        ),
-        (["nowhere.py"], "There is no file 'nowhere.py' here"),
-        (["--py-files", "lost.py", *EVALUATE], "There is no file 'lost.py' here"),
-        (["--detach", *EVALUATE], "--detach goes with --deploy-mode cluster"),
-        (["--conf", "x", *EVALUATE], "--conf takes spark.NAME=VALUE"),
-        (["--master", "local", *EVALUATE], "--master must be yarn, or spark://host:port"),
-    ],
-)
-def test_what_is_refused_before_anything_starts(arguments, said, capsys):
-    assert main(arguments) == ExitCode.USAGE
-    assert said in capsys.readouterr().err
-
-
-def test_a_wrong_flag_of_the_verb_is_told_here_and_not_by_a_container(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", "--data", "x", "--predicton", "y"])
-    assert ended.value.code == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("distkeras-grid evaluate: ")
-    assert "--predicton" in line
 
 
 def test_what_this_machine_needs_of_the_settings_to_reach_the_cluster():

@@ -126,13 +126,6 @@ def test_classes_have_weights_by_number():
     assert given == {0: 2.0, 10: 0.5}
 
 
-@pytest.mark.parametrize("text", ["balance", "basalt=2", "1=", "=2", "1=much", "1=1,,2=2"])
-def test_weights_of_classes_that_cannot_be_read_are_refused(text, capsys):
-    with pytest.raises(SystemExit):
-        build_parser().parse_args([*MINIMUM, "--class-weight", text])
-    assert "NUMBER=WEIGHT" in capsys.readouterr().err
-
-
 def test_several_columns_are_named_in_the_order_of_the_model():
     assert arguments_of("--features", "image,age", "--label", "kind") == {
         "features_col": ["image", "age"],

@@ -6,7 +6,6 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.operations import (
-    check_threads,
     list_directory,
     remove,
 )
@@ -60,14 +59,3 @@ def test_a_directory_and_a_file_are_listed(hdfs: Loopback) -> None:
     assert [each.name for each in list_directory("/", url=hdfs.url)] == ["raw"]
     with pytest.raises(PathNotFoundError):
         list_directory("/nothing", url=hdfs.url)
-
-
-def test_a_path_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigurationError):
-        list_directory("raw", url="http://localhost:1")
-
-
-@pytest.mark.parametrize("threads", [0, -1, 65])
-def test_a_number_of_threads_that_makes_no_sense(threads: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"Received: {threads}"):
-        check_threads(threads)
