@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,7 @@ from distkeras_grid.sandbox.configuration import render_site
 from distkeras_grid.submission import jvm
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import network
-from tests.distkeras_grid.submission.pages import FAILED, RUNNING, yarn_pages
+from tests.distkeras_grid.submission.pages import FAILED, RUNNING
 
 VERBS = {cancel: [RUNNING], logs: [RUNNING], status: []}
 EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
@@ -45,7 +44,7 @@ class Asked:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(tmp_path: Path, yarn: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Asked:
     """A keytab, and a cluster that wants tickets everywhere; its JVM does not start."""
     file = tmp_path / "ada.keytab"
     file.touch()
@@ -57,40 +56,26 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     monkeypatch.setattr(network, "ticket_authentication", asked.pages.append)
     monkeypatch.setattr(jvm, "hadoop_client", client)
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     site = {"hadoop.http.authentication.type": "kerberos"}
     (tmp_path / "core-site.xml").write_text(render_site(site))
+    yarn()
     return asked
 
 
-@contextmanager
-def yarn(folder: Path, answers: dict[str, object] | None = None) -> Iterator[None]:
-    """Serve YARN's pages, and name them in the configuration of a folder."""
-    with yarn_pages(answers) as url:
-        site = {"yarn.resourcemanager.webapp.address": url.removeprefix("http://")}
-        (folder / "yarn-site.xml").write_text(render_site(site))
-        yield
-
-
 @pytest.mark.parametrize("verb", [logs, status])
-def test_pages_are_asked_with_the_keytab(verb: ModuleType, asked: Asked, tmp_path: Path) -> None:
-    with yarn(tmp_path):
-        assert verb.main([*asked.flags, *VERBS[verb]]) == ExitCode.OK
+def test_pages_are_asked_with_the_keytab(verb: ModuleType, asked: Asked) -> None:
+    assert verb.main([*asked.flags, *VERBS[verb]]) == ExitCode.OK
     assert set(asked.pages) == {asked.keytab}
 
 
-def test_hadoop_s_own_client_is_given_the_keytab(asked: Asked, tmp_path: Path) -> None:
-    with yarn(tmp_path):
-        assert logs.main([FAILED, *asked.flags]) == ExitCode.CLUSTER
+def test_hadoop_s_own_client_is_given_the_keytab(asked: Asked) -> None:
+    assert logs.main([FAILED, *asked.flags]) == ExitCode.CLUSTER
     assert asked.clients == [asked.settings]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_without_a_keytab_the_ticket_of_kinit_is_taken(
-    verb: ModuleType, asked: Asked, tmp_path: Path
-) -> None:
-    with yarn(tmp_path):
-        verb.main(VERBS[verb])
+def test_without_a_keytab_the_ticket_of_kinit_is_taken(verb: ModuleType, asked: Asked) -> None:
+    verb.main(VERBS[verb])
     assert set(asked.pages) <= {None}
     assert all(settings == {} for settings in asked.clients)
     assert asked.pages or asked.clients
@@ -98,11 +83,10 @@ def test_without_a_keytab_the_ticket_of_kinit_is_taken(
 
 @pytest.mark.parametrize("by_setting", [False, True])
 def test_in_client_mode_the_application_is_looked_for_with_the_keytab_of_submit(
-    by_setting: bool, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_setting: bool, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", lambda *_: 0)
     settings = [f"--conf={name}={value}" for name, value in asked.settings.items()]
     flags = build_parser().parse_args([*(settings if by_setting else asked.flags), *EVALUATE])
-    with yarn(tmp_path):
-        assert in_client([], planned(flags)) == ExitCode.OK
+    assert in_client([], planned(flags)) == ExitCode.OK
     assert asked.pages == [asked.keytab]

@@ -6,12 +6,9 @@ import dataclasses
 import json
 import subprocess
 import sys
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.main import main as grid
@@ -27,17 +24,12 @@ from distkeras_grid.cli.submit import (
 )
 from distkeras_grid.errors import ClusterError
 from distkeras_grid.submission import run_verb
-from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.command import Submission
+from distkeras_grid.submission.resource_manager import ResourceManager
 from distkeras_grid.submission.spark_submit import hand_over
-from distkeras_grid.webhdfs.addresses import Address
-from tests.distkeras_grid.submission.pages import RUNNING, app, pages, yarn_pages
+from tests.distkeras_grid.submission.pages import FAILED, RUNNING, app, application
 
 EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
-APPLICATION = Application(
-    **{"id": "application_17_0001", "name": "a job", "user": "me", "queue": "default"},
-    **{"state": "FINISHED", "final": "FAILED", "started_ms": 1000, "finished_ms": 2000},
-)
 
 
 def test_flags_before_the_job_are_ours_and_those_after_it_the_jobs():
@@ -91,69 +83,6 @@ def test_what_runs_in_the_container_takes_the_format_of_its_lines():
     assert (last["verb"], last["exit_code"]) == ("evaluate", ExitCode.USAGE)
 
 
-@dataclass
-class HandOver:
-    """A submission in cluster mode to a YARN that is made up.
-
-    `yarn` is the application's id there, if it has come; `ends` what becomes of spark-submit, and
-    `waits` of the waiting afterwards.
-    """
-
-    submission: Submission
-    yarn: str | None = None
-    ends: BaseException | None = None
-    waits: BaseException | None = None
-
-    def __call__(self, _command) -> None:
-        if self.ends:
-            raise self.ends
-
-    def submit(self) -> int:
-        return in_cluster(["spark-submit"], self.submission, None, detach=False)  # type: ignore[arg-type]
-
-    def tagged(self, _: str) -> Application | None:
-        return replace(APPLICATION, id=self.yarn, state="RUNNING") if self.yarn else None
-
-    def cancel(self, identifier: str) -> Application:
-        return replace(APPLICATION, id=identifier, final="KILLED")
-
-    def wait(self, *_) -> Application:
-        if self.waits:
-            raise self.waits
-        return replace(APPLICATION, final="SUCCEEDED")
-
-
-@pytest.fixture
-def handing(monkeypatch) -> HandOver:
-    flags = build_parser().parse_args(["--deploy-mode", "cluster", *EVALUATE])
-    made = HandOver(planned(flags))
-    manager = "distkeras_grid.submission.resource_manager"
-    monkeypatch.setattr(f"{manager}.resource_manager", lambda _: nullcontext(made))
-    monkeypatch.setattr(f"{manager}.wait", made.wait)
-    monkeypatch.setattr("distkeras_grid.submission.container_logs.wait_for_logs", lambda *_: None)
-    monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", made)
-    return made
-
-
-def test_an_interrupt_stops_the_application(handing, capsys):
-    handing.yarn, handing.waits = "application_17_0001", KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        handing.submit()
-    assert "stopping application_17_0001" in capsys.readouterr().err
-
-
-def test_an_application_is_told_before_it_is_stopped(handing, monkeypatch, capsys):
-    handing.yarn, handing.ends = "application_17_0001", KeyboardInterrupt()
-
-    def hurried(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(handing, "cancel", hurried, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        handing.submit()
-    assert "application_17_0001" in capsys.readouterr().err
-
-
 @pytest.fixture
 def client(monkeypatch) -> Submission:
     """A job in client mode, whose driver ends with 7."""
@@ -161,72 +90,68 @@ def client(monkeypatch) -> Submission:
     return planned(build_parser().parse_args(EVALUATE))
 
 
-def test_in_client_mode_the_application_is_told_at_the_end(client, monkeypatch, capsys):
-    pages = yarn_pages(
-        {
-            "/ws/v1/cluster/apps": {
-                "apps": {
-                    "app": [
-                        app("application_17_0008"),
-                        app("application_17_0009", applicationTags=client.tag),
-                    ]
-                }
-            }
-        }
-    )
-    with pages as url:
-        monkeypatch.setattr(
-            "distkeras_grid.submission.yarn_sites.find_resourcemanager",
-            lambda _: Address((url,), "me"),
-        )
-        assert in_client([], client) == 7
+def test_in_client_mode_the_application_is_told_at_the_end(client, yarn, capsys):
+    both = [app("application_17_0008"), app("application_17_0009", applicationTags=client.tag)]
+    yarn({"/ws/v1/cluster/apps": {"apps": {"app": both}}})
+    assert in_client([], client) == 7
     told = capsys.readouterr().err
     assert "application_17_0009" in told
     assert "application_17_0008" not in told
 
 
 @pytest.fixture
-def going(client, monkeypatch):
+def going(client, yarn):
     """YARN's page with the application of `client`, which waits."""
-    identifier = "application_17_0009"
-    told = app(identifier, applicationTags=client.tag, state="ACCEPTED")
-    known = pages("") | {"/ws/v1/cluster/apps": {"apps": {"app": [told]}}}
-    with yarn_pages(known | {f"/ws/v1/cluster/apps/{identifier}": {"app": told}}) as url:
-        monkeypatch.setattr(
-            "distkeras_grid.submission.yarn_sites.find_resourcemanager",
-            lambda _: Address((url,), "me"),
-        )
-        yield told
+    told = app("application_17_0009", applicationTags=client.tag, state="ACCEPTED")
+    apps = "/ws/v1/cluster/apps"
+    yarn({apps: {"apps": {"app": [told]}}, f"{apps}/{told['id']}": {"app": told}})
+    return told
 
 
-def test_an_interrupt_in_client_mode_stops_the_application(client, going, monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+def interrupted(*_):
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", interrupted)
+
+def in_container(command, submission):
+    return in_cluster(command, submission, None, detach=False)
+
+
+@pytest.mark.parametrize(
+    ("run", "step"),
+    [
+        (in_client, "spark_submit.follow"),
+        (in_container, "spark_submit.hand_over"),
+        (in_container, "resource_manager.wait"),
+    ],
+)
+def test_an_interrupt_stops_the_application(run, step, client, going, monkeypatch, capsys):
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", lambda _: None)
+    monkeypatch.setattr(f"distkeras_grid.submission.{step}", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        in_client([], client)
+        run([], client)
     assert going["state"] == "KILLED"
-    assert "application_17_0009  KILLED" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "stopping application_17_0009\napplication_17_0009  KILLED" in told
 
 
-def test_the_last_line_of_the_driver_is_told(monkeypatch):
-    with yarn_pages() as url:
-        monkeypatch.setattr(
-            "distkeras_grid.submission.yarn_sites.find_resourcemanager",
-            lambda _: Address((url,), "me"),
-        )
-        assert driver_line(RUNNING, None)() == "c"
-        assert driver_line("application_1_0001", None)() == ""
+def test_an_application_is_told_before_it_is_stopped(client, going, monkeypatch, capsys):
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", interrupted)
+    monkeypatch.setattr(ResourceManager, "cancel", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_container([], client)
+    assert "application_17_0009" in capsys.readouterr().err
+
+
+def test_the_last_line_of_the_driver_is_told(yarn):
+    yarn()
+    assert driver_line(RUNNING, None)() == "c"
+    assert driver_line("application_1_0001", None)() == ""
 
 
 def test_in_client_mode_a_yarn_that_does_not_answer_is_named(client, monkeypatch, capsys):
-    def nowhere(_):
-        raise ClusterError("no yarn-site.xml")
-
-    monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", nowhere)
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/nowhere")
     assert in_client([], client) == 7
-    assert "distkeras-grid status (no yarn-site.xml)" in capsys.readouterr().err
+    assert "distkeras-grid status (HADOOP_CONF_DIR=/nowhere " in capsys.readouterr().err
 
 
 def test_in_client_mode_without_yarn_nothing_is_asked(client, monkeypatch, capsys):
@@ -260,14 +185,22 @@ def test_what_this_machine_needs_of_the_settings_to_reach_the_cluster():
     }
 
 
-def test_the_programs_own_exit_code_is_that_of_the_command():
-    four = replace(APPLICATION, diagnostics="User application exited with status 4")
-    assert verdict(four)[0] == ExitCode.STORAGE
-    assert "exit code 4: a path cannot be read" in verdict(four)[1]
-    mine = replace(APPLICATION, diagnostics="User application exited with status 17")
-    assert verdict(mine) == (17, "the program ended with exit code 17")
-    killed = replace(APPLICATION, final="KILLED", diagnostics="Killed by user me")
-    assert verdict(killed) == (ExitCode.CLUSTER, "Killed by user me")
+@pytest.mark.parametrize(
+    ("diagnostics", "code", "why"),
+    [
+        (
+            "User application exited with status 4",
+            ExitCode.STORAGE,
+            "code 4: a path cannot be",
+        ),
+        ("User application exited with status 17", 17, "the program ended with exit code 17"),
+        ("Killed by user me", ExitCode.CLUSTER, "Killed by user me"),
+    ],
+)
+def test_the_programs_own_exit_code_is_that_of_the_command(diagnostics, code, why):
+    ended = verdict(application(FAILED, state="FINISHED", diagnostics=diagnostics))
+    assert ended[0] == code
+    assert why in ended[1]
 
 
 def test_what_spark_submit_wrote_tells_why_it_failed(monkeypatch):

@@ -9,6 +9,10 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
+
+from distkeras_grid.submission.applications import Application
+from distkeras_grid.submission.container_logs import LogFile
 from tests.http_servers import serving
 
 FAILED = "application_17_0002"
@@ -36,6 +40,25 @@ def app(identifier: str, **more: Any) -> dict[str, Any]:
         "applicationTags": "distkeras-grid-0,mine",
         **more,
     }
+
+
+def application(identifier: str = RUNNING, **more: Any) -> Application:
+    """The same as it is read."""
+    return msgspec.convert(app(identifier, **more), Application)
+
+
+class Logs:
+    """Logs by container and name."""
+
+    def __init__(self, logs: dict[tuple[str, str], str]) -> None:
+        self.logs = logs
+
+    def files(self) -> list[LogFile]:
+        return [LogFile(c, "n:1", name, len(text)) for (c, name), text in self.logs.items()]
+
+    def read(self, file: LogFile, last: int | None = None) -> str:
+        text = self.logs[file.container, file.name]
+        return text if last is None else text[-last:]
 
 
 def pages(node: str) -> dict[str, Any]:

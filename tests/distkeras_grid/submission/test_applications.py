@@ -13,19 +13,9 @@ from distkeras_grid.submission.applications import (
     state_line,
 )
 from distkeras_grid.submission.resource_manager import SILENT_SECONDS, wait
+from tests.distkeras_grid.submission.pages import application
 
-RUNNING = Application(
-    id="application_17_0001",
-    name="a job",
-    user="me",
-    queue="default",
-    state="RUNNING",
-    final="UNDEFINED",
-    containers=3,
-    memory_mb=2048,
-    started_ms=1000,
-    finished_ms=0,
-)
+RUNNING = application("application_17_0001")
 
 
 @pytest.mark.parametrize(

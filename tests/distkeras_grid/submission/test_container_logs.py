@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.submission.container_logs import (
-    LogFile,
     cause_in,
     outputs_of_driver,
     section,
 )
+from tests.distkeras_grid.submission.pages import Logs
 
 HEAD = b"Container: c on n\nLogAggregationType: AGGREGATED\n====\nLogType:stdout\n"
 
@@ -34,35 +34,21 @@ def test_the_log_is_taken_by_its_length(told: bytes, last: int | None, log: str 
     assert section(told, last) == expected
 
 
-class Kept:
-    """Logs by container and name."""
-
-    def __init__(self, logs: dict[tuple[str, str], bytes]) -> None:
-        self.logs = logs
-
-    def files(self) -> list[LogFile]:
-        return [LogFile(c, "n", name, len(told)) for (c, name), told in self.logs.items()]
-
-    def read(self, file: LogFile, last: int | None = None) -> str:
-        told = self.logs[file.container, file.name]
-        return (told if last is None else told[-last:]).decode()
-
-
 FIRST, SECOND = "container_17_0001_01_000001", "container_17_0001_02_000001"
 
 
 def test_the_last_attempt_s_driver_tells_its_output_before_spark_s():
-    logs = Kept(
+    logs = Logs(
         {
-            (FIRST, "stdout"): b"ValueError: of the first attempt\n",
-            (SECOND, "stderr"): b"java.lang.IllegalStateException: Spark says\n",
-            (SECOND, "stdout"): b"KeyError: 'mine'\n",
-            (SECOND, "prelaunch.out"): b"ValueError: not a program's\n",
-            ("container_17_0001_02_000002", "stderr"): b"ValueError: an executor's\n",
+            (FIRST, "stdout"): "ValueError: of the first attempt\n",
+            (SECOND, "stderr"): "java.lang.IllegalStateException: Spark says\n",
+            (SECOND, "stdout"): "KeyError: 'mine'\n",
+            (SECOND, "prelaunch.out"): "ValueError: not a program's\n",
+            ("container_17_0001_02_000002", "stderr"): "ValueError: an executor's\n",
         }
     )
     assert [file.name for file in outputs_of_driver(logs)] == ["stdout", "stderr"]
     assert cause_in(logs) == "KeyError: 'mine'"
-    logs.logs[SECOND, "stdout"] = b"epoch 1\n"
+    logs.logs[SECOND, "stdout"] = "epoch 1\n"
     assert cause_in(logs) == "java.lang.IllegalStateException: Spark says"
-    assert cause_in(Kept({})) is None
+    assert cause_in(Logs({})) is None

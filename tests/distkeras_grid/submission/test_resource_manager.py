@@ -77,24 +77,19 @@ def test_where_one_does_not_answer_another_one_does(page: str, nobody: str):
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [(200, "<html>This is standby RM.</html>"), (200, {"apps": {"app": 1}})],
+    ("answer", "error"),
+    [
+        ((200, "<html>This is standby RM.</html>"), ClusterError),
+        ((200, {"apps": {"app": 1}}), ClusterError),
+        ((401, "who?"), NotAuthenticatedError),
+        ((403, "who?"), NotAuthenticatedError),
+    ],
 )
-def test_what_is_not_yarn_is_named(answer: object):
+def test_what_is_not_yarn_or_wants_a_ticket_is_named(answer: object, error: type[Exception]):
     with (
         yarn_pages({"/ws/v1/cluster/apps": answer}) as url,
         manager_at(url) as manager,
-        pytest.raises(ClusterError, match=url),
-    ):
-        manager.applications()
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_page_that_wants_a_ticket_is_named(status: int):
-    with (
-        yarn_pages({"/ws/v1/cluster/apps": (status, "who?")}) as url,
-        manager_at(url) as manager,
-        pytest.raises(NotAuthenticatedError, match=url),
+        pytest.raises(error, match=url),
     ):
         manager.applications()
 
@@ -111,7 +106,10 @@ def test_a_keytab_that_opens_no_page_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_no_one_answers(nobody: str):
-    with manager_at(nobody) as manager, pytest.raises(ClusterError, match=nobody):
+    with (
+        manager_at(nobody) as manager,
+        pytest.raises(ClusterError, match=f"{nobody}.*that the ResourceManager runs"),
+    ):
         manager.applications()
 
 
