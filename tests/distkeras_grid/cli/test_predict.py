@@ -11,14 +11,7 @@ import pytest
 from distkeras_grid import progress
 from distkeras_grid.cli import evaluate, predict
 from distkeras_grid.spark import dataframes
-from distkeras_grid.spec import (
-    AlgorithmSpec,
-    DataSpec,
-    LayoutSpec,
-    RuleSpec,
-    RunSpec,
-    ScheduleSpec,
-)
+from tests.specs import make_spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -71,12 +64,7 @@ def test_the_columns_that_the_run_and_the_predictions_recorded_are_taken(
 ):
     run = tmp_path / "run"
     shutil.copytree(model, run)
-    spec = RunSpec(
-        algorithm=AlgorithmSpec(rule=RuleSpec(name="sequential")),
-        layout=LayoutSpec(trainable_size=3, statistics_size=0),
-        schedule=ScheduleSpec(rows=20, workers=1, batch_size=20, window=1),
-        data=DataSpec(features=({"name": "pixels"},), labels=({"name": "kind"},)),
-    )
+    spec = make_spec(features=({"name": "pixels"},), labels=({"name": "kind"},))
     (run / "run.json").write_text(json.dumps({"spec": spec.to_json()}))
     renamed = str(tmp_path / "renamed")
     frame = spark.read.parquet(data).withColumnsRenamed({"features": "pixels", "label": "kind"})

@@ -13,22 +13,10 @@ from distkeras_grid.cli.run_metadata import (
     recorded_predictions,
 )
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import (
-    AlgorithmSpec,
-    DataSpec,
-    LayoutSpec,
-    RuleSpec,
-    RunSpec,
-    ScheduleSpec,
-)
+from tests.specs import make_spec
 
 FEATURES = ({"name": "image", "shape": [8, 8, 3]}, {"name": "age"})
-SPEC = RunSpec(
-    algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
-    layout=LayoutSpec(trainable_size=4, statistics_size=0),
-    schedule=ScheduleSpec(rows=8, workers=2, batch_size=2, window=1),
-    data=DataSpec(features=FEATURES, labels=({"name": "kind"},)),
-)
+SPEC = make_spec(features=FEATURES, labels=({"name": "kind"},))
 NOTHING = ([], [])
 
 
@@ -43,10 +31,7 @@ def test_those_that_the_run_of_the_model_recorded():
     assert found == (["image", "age"], ["kind"])
 
 
-@pytest.mark.parametrize(
-    "run",
-    ["", "[]", "{}", '{"features": 3}'],
-)
+@pytest.mark.parametrize("run", ["", "[]", "{}", '{"features": 3}'])
 def test_a_file_that_is_no_run_tells_nothing(run):
     assert recorded_columns(storage(run), "hdfs:///runs/7/model.keras") == NOTHING
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
-from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.preflight import check_trainer
 from distkeras_grid.cli.train import (
     build_parser,
@@ -19,11 +18,12 @@ from distkeras_grid.cli.train import (
     local_sets,
     main,
     read_data,
+    save,
 )
 from distkeras_grid.cli.trainer_options import parse_settings, trainer_arguments
 from distkeras_grid.errors import ConfigurationError, NoSpaceError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.trainers import preparation
+from distkeras_grid.trainers import saved_run
 
 PIXELS = Field("image", (8, 8, 3), classes=("basalt", "granite"))
 MINIMUM = ["--data", "tiles", "--model", "m:build", "--output", "run"]
@@ -183,6 +183,26 @@ def test_a_file_that_is_no_model():
         load_model("hdfs:///m.keras", files, PIXELS)
 
 
+@pytest.mark.parametrize(
+    ("copied", "told"),
+    [
+        (Path("/here/run"), "the run is kept on this machine in /here/run; copy it from there"),
+        (NoSpaceError("nor there"), "no copy of the run could be kept on this machine: nor there"),
+    ],
+)
+def test_a_run_that_cannot_be_saved_is_kept_here(monkeypatch, copied, told):
+    def full(*_, **__):
+        raise NoSpaceError("no space")
+
+    trainer = SimpleNamespace(model="model", history="history", run={}, save=full)
+    keep_copy = Mock(side_effect=[copied])
+    monkeypatch.setattr(saved_run, "keep_copy", keep_copy)
+    with pytest.raises(NoSpaceError, match="no space") as raised:
+        save(trainer, flags_of())
+    assert raised.value.__notes__ == [told]
+    keep_copy.assert_called_once_with("model", "history", {})
+
+
 # -- on Spark -----------------------------------------------------------------------------------
 
 
@@ -236,87 +256,6 @@ def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys
     assert (output / "model.keras").stat().st_mtime_ns == before
     assert train(*flags, "--overwrite", data=data, model=model, output=output) == 0
     assert (output / "model.keras").stat().st_mtime_ns > before
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.tensorflow
-def test_an_attempt_that_finds_the_whole_run_of_the_one_before_has_succeeded(
-    data, model, tmp_path, capsys, monkeypatch
-):
-    """The driver died after its output was whole, and before YARN knew."""
-    from distkeras_grid.spark import session
-
-    def attempt_of(application, number):
-        driver = Driver(application, number)
-        monkeypatch.setattr(session, "this_driver", lambda _: driver)
-        monkeypatch.setattr(preparation, "this_driver", lambda _: driver)
-        # As in YARN's container, where the output is on HDFS.
-        monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
-
-    output = tmp_path / "run"
-    flags = ("--split", "train", "--set", "progress=False", "--seed", "1")
-    attempt_of("application_17_0001", 1)
-    assert train(*flags, data=data, model=model, output=output) == 0
-    before = (output / "model.keras").stat().st_mtime_ns
-    capsys.readouterr()
-    for more in ((), ("--overwrite",)):
-        attempt_of("application_17_0001", 2)
-        assert train(*flags, *more, data=data, model=model, output=output) == 0
-        assert "earlier attempt" in capsys.readouterr().out
-    attempt_of("application_17_0002", 2)
-    assert train(*flags, data=data, model=model, output=output) == 4
-    (output / "history.jsonl").unlink()
-    attempt_of("application_17_0001", 2)
-    assert train(*flags, data=data, model=model, output=output) == 4
-    assert (output / "model.keras").stat().st_mtime_ns == before
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.tensorflow
-def test_a_run_that_cannot_be_saved_is_kept_here(data, model, tmp_path, capsys, monkeypatch):
-    from distkeras_grid import load
-    from distkeras_grid.spark.storage import Storage
-
-    def full(*_):
-        raise NoSpaceError("no space")
-
-    monkeypatch.setattr(Storage, "write_bytes", full)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    flags = ("--split", "train", "--set", "progress=False")
-    assert train(*flags, data=data, model=model, output=tmp_path / "run") == 4
-    error = capsys.readouterr().err.strip()
-    assert error.startswith("NoSpaceError: no space; the run is kept on this machine in ")
-    kept = Path(error.split(" in ")[1].split(";")[0])
-    assert kept.parent == tmp_path / "temporary"
-    assert load(kept.as_uri()).run["spec"]["algorithm"]["trainer"] == "AveragingTrainer"
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.tensorflow
-def test_a_run_that_can_be_saved_nowhere_tells_both_reasons(
-    data, model, tmp_path, capsys, monkeypatch
-):
-    from distkeras_grid.spark.storage import Storage
-    from distkeras_grid.trainers import saved_run
-
-    def full(*_):
-        raise NoSpaceError("no space here")
-
-    def full_too(*_):
-        raise NoSpaceError("nor there")
-
-    monkeypatch.setattr(Storage, "write_bytes", full)
-    monkeypatch.setattr(saved_run, "keep_copy", full_too)
-    flags = ("--split", "train", "--set", "progress=False")
-    assert train(*flags, data=data, model=model, output=tmp_path / "run") == 4
-    assert "no space here; no copy of the run could be kept on this machine: nor there" in (
-        capsys.readouterr().err
-    )
 
 
 @pytest.mark.spark
