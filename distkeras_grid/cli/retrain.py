@@ -75,8 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
             "--model": "what the first run starts from: FILE.keras on any Hadoop path, or "
             "module:function",
             "--output": "folder of the runs, to which one is added",
-            # Refused with a reason of its own.
+            # Refused with reasons of their own.
             "--overwrite": argparse.SUPPRESS,
+            "--data-version": argparse.SUPPRESS,
         }
     )
     add = parser.add_argument

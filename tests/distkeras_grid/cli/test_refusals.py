@@ -30,8 +30,14 @@ WRONG_FLAGS = [
     ("submit nowhere.py", "There is no file 'nowhere.py' here"),
     ("submit --py-files lost.py evaluate --data x", "There is no file 'lost.py' here"),
     ("submit --detach evaluate --data x", "--detach goes with --deploy-mode cluster"),
-    ("retrain --data a --model m:build --output runs --overwrite", "--overwrite"),
-    ("retrain --data a --model m:build --output runs --keep 0", "from 1"),
+    *(
+        (f"re{TRAIN} {flag}", told)
+        for flag, told in (
+            ("--overwrite", "--overwrite does not apply"),
+            ("--data-version 3", "--data-version does not apply"),
+            ("--keep 0", "from 1"),
+        )
+    ),
     ("doctor --servers 0", "servers"),
     *(
         (f"doctor '--model={text}'", "model.count_params()")

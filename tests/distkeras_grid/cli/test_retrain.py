@@ -284,6 +284,7 @@ def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
 def test_the_help_text_offers_no_flag_that_is_refused():
     text = build_parser().format_help()
     assert "--overwrite" not in text
+    assert "--data-version" not in text
     assert "new or empty" not in text
 
 
