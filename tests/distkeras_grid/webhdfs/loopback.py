@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -22,6 +22,7 @@ import pytest
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
+from tests.http_servers import serving
 
 
 def drip(send: Callable[[bytes], object]) -> None:
@@ -86,15 +87,10 @@ class RemoteException(Exception):
         self.exception, self.status = exception, status
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    state: Loopback
-    is_datanode: bool
-
-
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Server
+    state: Loopback
+    is_datanode: bool
 
     def log_message(self, *_: object) -> None:
         pass
@@ -104,10 +100,10 @@ class Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
 
     def do(self) -> None:
-        state, asked = self.server.state, urlsplit(self.path)
+        state, asked = self.state, urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
         path = unquote(asked.path).removeprefix("/webhdfs/v1") or "/"
-        operation = query["op"] + (" data" if self.server.is_datanode else "")
+        operation = query["op"] + (" data" if self.is_datanode else "")
         if self.command != METHODS.get(query["op"], "GET"):
             self.send(405, b"")
             return
@@ -137,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "lost":
             self.close_connection = True
         elif answer is None:
-            self.send(307, b"", {"Location": f"{self.server.state.datanode}{self.path}"})
+            self.send(307, b"", {"Location": f"{self.state.datanode}{self.path}"})
         elif fault is not None and kind == "page":
             self.send(fault.status, b"<html>\n<head>")
         elif fault is not None and kind == "answer":
@@ -176,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
         self, operation: str, path: str, query: dict[str, str], content: bytes
     ) -> bytes | None:
         """Return the body, None to send the client on to the DataNode."""
-        state = self.server.state
+        state = self.state
         if operation not in ("CREATE", "MKDIRS", "DELETE", "RENAME", "CREATE data"):
             self.must_exist(path)
         answers: dict[str, Callable[[], bytes | None]] = {
@@ -196,24 +192,24 @@ class Handler(BaseHTTPRequestHandler):
         return answers[operation]()
 
     def range(self, path: str, query: dict[str, str]) -> bytes:
-        content = self.server.state.files[path]
+        content = self.state.files[path]
         start = int(query.get("offset", 0))
         if start > len(content):
             raise RemoteException("IOException", f"Offset={start} out of the range", 403)
         return content[start : start + int(query.get("length", len(content)))]
 
     def create(self, path: str, content: bytes) -> bytes:
-        self.server.state.files[path] = content
+        self.state.files[path] = content
         return b""
 
     def make_directory(self, path: str) -> bytes:
-        while path not in self.server.state.directories:
-            self.server.state.directories.add(path)
+        while path not in self.state.directories:
+            self.state.directories.add(path)
             path = posixpath.dirname(path)
         return dumps(boolean=True)
 
     def delete(self, path: str, recursive: bool) -> bytes:
-        state = self.server.state
+        state = self.state
         inside = [each for each in [*state.files, *state.directories] if is_below(each, path)]
         if inside and not recursive:
             raise RemoteException("PathIsNotEmptyDirectoryException", f"{path} is non empty")
@@ -224,22 +220,22 @@ class Handler(BaseHTTPRequestHandler):
         return dumps(boolean=existed)
 
     def summary(self, path: str) -> bytes:
-        state = self.server.state
+        state = self.state
         files = [each for each in state.files if each == path or is_below(each, path)]
         length = sum(len(state.files[each]) for each in files)
         return dumps(ContentSummary={"length": length, "spaceConsumed": 3 * length})
 
     def listing(self, path: str) -> bytes:
-        names = [path] if path in self.server.state.files else self.below(path)
+        names = [path] if path in self.state.files else self.below(path)
         found = [self.status(each, posixpath.relpath(each, path).strip(".")) for each in names]
         return dumps(FileStatuses={"FileStatus": found})
 
     def must_exist(self, path: str) -> None:
-        if path not in self.server.state.files and path not in self.server.state.directories:
+        if path not in self.state.files and path not in self.state.directories:
             raise RemoteException("FileNotFoundException", f"File {path} does not exist.", 404)
 
     def rename(self, source: str, target: str, option: str) -> bytes:
-        files = self.server.state.files
+        files = self.state.files
         if source not in files:
             # FSDirRenameOp looks at the source first.
             raise RemoteException("FileNotFoundException", f"source {source} is not found.", 404)
@@ -249,7 +245,7 @@ class Handler(BaseHTTPRequestHandler):
         return b""
 
     def below(self, path: str) -> list[str]:
-        state = self.server.state
+        state = self.state
         return [
             each
             for each in [*state.files, *state.directories]
@@ -257,7 +253,7 @@ class Handler(BaseHTTPRequestHandler):
         ]
 
     def status(self, path: str, name: str) -> dict[str, object]:
-        state = self.server.state
+        state = self.state
         is_file = path in state.files
         return {
             "type": "FILE" if is_file else "DIRECTORY",
@@ -303,18 +299,9 @@ def closed_at_end(names: dict[str, Any]) -> Iterator[None]:
 def loopback() -> Iterator[Loopback]:
     """Start both servers."""
     state = Loopback()
-    with contextlib.ExitStack() as stack:
-        for is_datanode in (False, True):
-            server = Server(("127.0.0.1", 0), Handler)
-            server.state, server.is_datanode = state, is_datanode
-            thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-            thread.start()
-            stack.callback(server.server_close)
-            stack.callback(thread.join, 10)
-            stack.callback(server.shutdown)
-            url = f"http://127.0.0.1:{server.server_address[1]}"
-            if is_datanode:
-                state.datanode = url
-            else:
-                state.url = url
+    namenode, datanode = (
+        type("Server", (Handler,), {"state": state, "is_datanode": is_datanode})
+        for is_datanode in (False, True)
+    )
+    with serving(namenode) as state.url, serving(datanode) as state.datanode:
         yield state

@@ -13,42 +13,22 @@ from distkeras_grid.webhdfs.checksums import (
 
 MEBIBYTE = 1 << 20
 
-# Bytes, the length of their period, algorithm and answer of a DataNode.
+# Algorithm and numbers of an answer.
+EMPTY = ("0MD5-of-0CRC32", "000000000000000000000000")
+ONE_BLOCK = ("0MD5-of-512CRC32C", "000002000000000000000000")
+# Blocks of 1 MiB: two, three and five, whose MD5s fill a buffer of Java in part.
+BLOCKS = ("2048MD5-of-512CRC32C", "000002000000000000000800")
+# Bytes, the length of their period, and answer of a DataNode.
 TOLD = [
-    (0, 256, "0MD5-of-0CRC32", "000000000000000000000000", "70bc8f4b72a86921468bf8e8441dce51"),
-    (1, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "dc236201841049096ad31b6213203a90"),
-    (511, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "c7e23c23384cb0f630d0ab392efed3f9"),
-    (512, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "7cad4fca9831d70ac9147f15c85ca7a1"),
-    (513, 256, "0MD5-of-512CRC32C", "000002000000000000000000", "4d983d342d48dcbd7de76a8868faf739"),
-    (
-        3 * MEBIBYTE,
-        256,
-        "0MD5-of-512CRC32C",
-        "000002000000000000000000",
-        "8b027840f0ef726abb101179e7edd039",
-    ),
-    # Blocks of 1 MiB: two, three and five, whose MD5s fill a buffer of Java in part.
-    (
-        MEBIBYTE + 77777,
-        251,
-        "2048MD5-of-512CRC32C",
-        "000002000000000000000800",
-        "7cd54584de3df786517606b10ae392f9",
-    ),
-    (
-        2 * MEBIBYTE + 77777,
-        251,
-        "2048MD5-of-512CRC32C",
-        "000002000000000000000800",
-        "8d542961d6ec10ab9ca1a148c3d553ab",
-    ),
-    (
-        4 * MEBIBYTE + 77777,
-        251,
-        "2048MD5-of-512CRC32C",
-        "000002000000000000000800",
-        "8640ed72792e002f37dba9418b8b77f3",
-    ),
+    (0, 256, EMPTY, "70bc8f4b72a86921468bf8e8441dce51"),
+    (1, 256, ONE_BLOCK, "dc236201841049096ad31b6213203a90"),
+    (511, 256, ONE_BLOCK, "c7e23c23384cb0f630d0ab392efed3f9"),
+    (512, 256, ONE_BLOCK, "7cad4fca9831d70ac9147f15c85ca7a1"),
+    (513, 256, ONE_BLOCK, "4d983d342d48dcbd7de76a8868faf739"),
+    (3 * MEBIBYTE, 256, ONE_BLOCK, "8b027840f0ef726abb101179e7edd039"),
+    (MEBIBYTE + 77777, 251, BLOCKS, "7cd54584de3df786517606b10ae392f9"),
+    (2 * MEBIBYTE + 77777, 251, BLOCKS, "8d542961d6ec10ab9ca1a148c3d553ab"),
+    (4 * MEBIBYTE + 77777, 251, BLOCKS, "8640ed72792e002f37dba9418b8b77f3"),
 ]
 
 
@@ -63,12 +43,12 @@ def told(algorithm: str, numbers: str, md5: str) -> FileChecksum:
     return checksum
 
 
-@pytest.mark.parametrize(("size", "period", "algorithm", "numbers", "md5"), TOLD)
+@pytest.mark.parametrize(("size", "period", "kind", "md5"), TOLD)
 @pytest.mark.parametrize("piece", [MEBIBYTE, 1000, 511])
 def test_it_is_what_hdfs_computes_however_the_bytes_come(
-    size: int, period: int, algorithm: str, numbers: str, md5: str, piece: int
+    size: int, period: int, kind: tuple[str, str], md5: str, piece: int
 ) -> None:
-    checksum = told(algorithm, numbers, md5)
+    checksum = told(*kind, md5)
     digest = FileDigest(checksum.layout)
     whole = content(size, period)
     for start in range(0, size, piece):
@@ -78,7 +58,7 @@ def test_it_is_what_hdfs_computes_however_the_bytes_come(
 
 
 def test_the_answer_tells_the_layout() -> None:
-    checksum = told("2048MD5-of-512CRC32C", "000002000000000000000800", "ab" * 16)
+    checksum = told(*BLOCKS, "ab" * 16)
     assert checksum.layout == ChecksumLayout("CRC32C", 512, MEBIBYTE)
     assert told("0MD5-of-512CRC32", "00000200" + "0" * 16, "ab" * 16).layout.crc == "CRC32"
 

@@ -5,7 +5,6 @@ import pytest
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.failures import (
-    PAUSES,
     HttpError,
     Unreachable,
     explain,
@@ -98,10 +97,6 @@ def test_who_asks_is_told_what_to_do() -> None:
     assert "kinit" in told(True)
     assert "ada.keytab gets no ticket for ada@GRID" in told(Keytab("ada@GRID", "ada.keytab"))
     assert "--kerberos" in told(False)
-
-
-def test_the_pauses_outlast_a_standby_that_takes_over() -> None:
-    assert sum(PAUSES) > 10
 
 
 def test_a_block_that_nobody_can_read_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 import pytest
@@ -77,28 +77,28 @@ def test_a_failure_is_told_and_the_others_go_on() -> None:
     assert used.progress.state.amount == sum(item.size for item in ITEMS) - 7
 
 
-def test_where_nothing_succeeds_any_more_the_rest_is_not_tried() -> None:
+@pytest.mark.parametrize(
+    ("fails", "told", "count"),
+    [
+        (range(10, 100), "^20 of 100 files failed, 70 were not tried any more", 10 + GIVE_UP),
+        # With successes between them failures never end it.
+        ({*range(100)} - {*range(0, 100, 10)}, r"^90 of 100 files failed\.", 100),
+    ],
+)
+def test_where_nothing_succeeds_any_more_the_rest_is_not_tried(
+    fails: Container[int], told: str, count: int
+) -> None:
     tried = []
 
     def transfer(connection: WebHdfsConnection, item: TransferItem, meter: Meter) -> bool:
         tried.append(item)
-        if item.size >= 10:
+        if item.size in fails:
             raise StorageError("refused")
         return True
 
-    with pytest.raises(StorageError, match="20 of 100 files failed, 70 were not tried any more"):
+    with pytest.raises(StorageError, match=told):
         Run()(transfer, threads=1)
-    assert len(tried) == 10 + GIVE_UP
-
-
-def test_failures_with_successes_between_them_never_end_it() -> None:
-    def transfer(connection: WebHdfsConnection, item: TransferItem, meter: Meter) -> bool:
-        if item.size % 10:
-            raise StorageError("refused")
-        return True
-
-    with pytest.raises(StorageError, match=r"^90 of 100 files failed"):
-        Run()(transfer, threads=1)
+    assert len(tried) == count
 
 
 def test_a_defect_stops_all_and_shows_itself() -> None:

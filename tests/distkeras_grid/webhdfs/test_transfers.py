@@ -12,6 +12,7 @@ import pytest
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.checksums import ChecksumLayout
 from distkeras_grid.webhdfs.operations import download, upload
+from tests.distkeras_grid.webhdfs import loopback
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback
 
 CONTENT = bytes(range(256)) * 3000
@@ -61,8 +62,6 @@ def test_a_lost_question_or_answer_changes_nothing(
 def test_a_rename_whose_answer_is_lost_never_takes_another_file_for_ours(
     hdfs: Loopback, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.distkeras_grid.webhdfs import loopback
-
     # Another run has deleted our hidden file, and put its own file of the same size there.
     def rename(self: loopback.Handler, source: str, target: str, option: str) -> bytes:
         hdfs.files.pop(source, None)
@@ -108,8 +107,6 @@ def test_every_other_try_leaves_out_the_datanode_that_failed(
 def test_a_damaged_copy_never_gets_its_name(
     hdfs: Loopback, local: Path, tmp_path: Path, opaque: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.distkeras_grid.webhdfs import loopback
-
     hdfs.opaque = opaque
     read = loopback.Handler.read_body
     monkeypatch.setattr(loopback.Handler, "read_body", lambda self: read(self)[::-1])
@@ -133,8 +130,6 @@ CHECKSUM_OF_NOTHING = {
 def test_a_file_that_shrinks_never_appears(
     hdfs: Loopback, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.distkeras_grid.webhdfs import loopback
-
     answer = loopback.Handler.answer
 
     def shrink(self: loopback.Handler, operation: str, *rest: object) -> bytes | None:
@@ -166,8 +161,6 @@ def test_what_differs_is_replaced_on_demand_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever checksum HDFS keeps of it: an unknown one, or none, is replaced by a reading."""
-    from tests.distkeras_grid.webhdfs import loopback
-
     hdfs.opaque = told is None
     known = {"layout": loopback.LAYOUT, **(told or {})}
     checksum = partial(loopback.checksum, layout=known.pop("layout"))
