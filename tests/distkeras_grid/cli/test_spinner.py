@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
-from distkeras_grid import progress
 from distkeras_grid.cli.spinner import spinner
 from tests.cluster import driver_environment, standalone_cluster
 
 
-def said_in(seconds, monkeypatch, capsys):
-    monkeypatch.setattr(progress.Lines, "interval", 0.3)
+def test_a_short_step_is_silent(capsys):
     with spinner("starting Spark"):
-        time.sleep(seconds)
-    return capsys.readouterr().err.splitlines()
-
-
-@pytest.mark.full
-def test_a_long_step_is_named(monkeypatch, capsys):
-    found = said_in(2.0, monkeypatch, capsys)
-    assert found
-    assert all(line.startswith("starting Spark") for line in found)
-
-
-def test_a_short_step_is_silent(monkeypatch, capsys):
-    assert said_in(0.0, monkeypatch, capsys) == []
+        pass
+    assert capsys.readouterr().err == ""
 
 
 SESSION = """

@@ -36,17 +36,6 @@ def written(layout: SandboxLayout = LAYOUT) -> dict[Path, str]:
     return files(PORTS, layout, datanodes=2, memory_mb=4096, pyspark=Path("/site/pyspark"))
 
 
-def test_clients_and_daemons_read_the_same_addresses() -> None:
-    sites = written()
-    core = properties(sites[LAYOUT.client / "core-site.xml"])
-    hdfs = properties(sites[LAYOUT.client / "hdfs-site.xml"])
-    assert (
-        core["fs.defaultFS"]
-        == f"hdfs://{hdfs['dfs.namenode.rpc-address']}"
-        == ("hdfs://localhost:1")
-    )
-
-
 def test_every_known_port_is_told_to_somebody() -> None:
     text = "".join(written().values())
     assert all(f"localhost:{port}<" in text for port in (1, 2, 3, 4, 5, 6, 7))

@@ -61,16 +61,13 @@ def test_the_last_daemon_of_the_list_ends_first(tmp_path: Path) -> None:
     program = (
         "import signal, sys, time\n"
         "def end(*_):\n"
-        f"    open({str(said)!r}, 'a').write(sys.argv[-1]); sys.exit()\n"
+        f"    open({str(said)!r}, 'a').write(sys.argv[-4].rpartition('=')[2]); sys.exit()\n"
         "signal.signal(signal.SIGTERM, end); print('ready'); time.sleep(60)"
     )
     processes = []
     for name in ("first", "second"):
-        _, *options = command(name, [], "main", scratch=tmp_path / "tmp")
-        log = tmp_path / f"{name}.log"
-        start([sys.executable, "-uc", program, *options, name], log)
-        wait_for_word(log)
-        processes.append(running(tmp_path / "tmp")[name])
+        processes.append(begin(name, tmp_path / "tmp", program))
+        wait_for_word(tmp_path / f"{name}.log")
     stop(processes[::-1])
     assert said.read_text() == "firstsecond"
 

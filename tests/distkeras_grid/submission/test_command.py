@@ -62,22 +62,54 @@ def test_client_mode_on_yarn_as_a_whole():
     ]
 
 
-def test_driver_and_executors_have_the_backend_of_this_process():
-    settings = conf(words(deploy_mode="cluster", backend="jax"))
-    assert settings["spark.executorEnv.KERAS_BACKEND"] == "jax"
-    assert settings["spark.yarn.appMasterEnv.KERAS_BACKEND"] == "jax"
+IN_CLUSTER = {"deploy_mode": "cluster", "executors": 3, "executor_cores": 2}
+KERBEROS_SETTINGS = {
+    "spark.kerberos.principal": "me@REALM",
+    "spark.kerberos.keytab": "/me.keytab",
+}
+OF_USER = {
+    "spark.executor.memoryOverhead": "2g",
+    "spark.executor.instances": "7",
+    "spark.app.name": "mine",
+    "spark.yarn.maxAppAttempts": "3",
+}
 
 
-def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():
-    settings = conf(words(deploy_mode="cluster", executors=3, executor_cores=2))
-    assert settings["spark.yarn.maxAppAttempts"] == "1"
-    assert settings["spark.yarn.appMasterEnv.PYSPARK_PYTHON"] == "./environment/bin/python"
-    assert settings["spark.yarn.appMasterEnv.LC_ALL"] == "C.UTF-8"
-    assert settings["spark.yarn.submit.waitAppCompletion"] == "false"
-    assert settings["spark.yarn.tags"] == "tag-1"
-    assert "spark.pyspark.driver.python" not in settings
-    assert settings["spark.driver.memoryOverhead"] == f"{driver_overhead_mb(workers=6)}m"
-    assert settings["spark.executor.memoryOverhead"] == f"{executor_overhead_mb(slots=2)}m"
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            IN_CLUSTER,
+            {
+                "spark.yarn.maxAppAttempts": "1",
+                "spark.yarn.appMasterEnv.PYSPARK_PYTHON": "./environment/bin/python",
+                "spark.yarn.appMasterEnv.LC_ALL": "C.UTF-8",
+                "spark.yarn.submit.waitAppCompletion": "false",
+                "spark.yarn.tags": "tag-1",
+                "spark.pyspark.driver.python": None,
+                "spark.driver.memoryOverhead": f"{driver_overhead_mb(workers=6)}m",
+                "spark.executor.memoryOverhead": f"{executor_overhead_mb(slots=2)}m",
+            },
+        ),
+        # Driver and executors have the backend of this process.
+        (
+            {**IN_CLUSTER, "backend": "jax"},
+            {
+                f"spark.{process}Env.KERAS_BACKEND": "jax"
+                for process in ("executor", "yarn.appMaster")
+            },
+        ),
+        # What the user sets wins; their tags stand beside that by which submit finds it again.
+        ({**IN_CLUSTER, "settings": OF_USER}, OF_USER),
+        ({"settings": {"spark.yarn.tags": "team"}}, {"spark.yarn.tags": "tag-1,team"}),
+        ({"queue": "nightly"}, {"spark.yarn.queue": "nightly"}),
+        ({"principal": "me@REALM", "keytab": "/me.keytab"}, KERBEROS_SETTINGS),
+        ({}, dict.fromkeys(("spark.yarn.queue", *KERBEROS_SETTINGS))),
+    ],
+)
+def test_what_is_asked_for_becomes_settings(changes: dict[str, Any], expected: dict[str, Any]):
+    settings = conf(words(**changes))
+    assert {name: settings.get(name) for name in expected} == expected
 
 
 def test_a_standalone_cluster_knows_nothing_of_yarn():
@@ -87,37 +119,11 @@ def test_a_standalone_cluster_knows_nothing_of_yarn():
     assert conf(command)["spark.pyspark.python"] == "./environment/bin/python"
 
 
-def test_what_the_user_sets_wins():
-    given = {
-        "spark.executor.memoryOverhead": "2g",
-        "spark.executor.instances": "7",
-        "spark.app.name": "mine",
-        "spark.yarn.maxAppAttempts": "3",
-    }
-    assert given.items() <= conf(words(deploy_mode="cluster", settings=given)).items()
-
-
-def test_the_users_tags_stand_beside_that_by_which_submit_finds_the_application():
-    (tag,) = [conf(words())["spark.yarn.tags"]]
-    assert conf(words(settings={"spark.yarn.tags": "team"}))["spark.yarn.tags"] == f"{tag},team"
-
-
 @pytest.mark.parametrize("name", SET_BY_SUBMIT)
 def test_what_submit_relies_on_is_not_overridden_without_a_word(name):
     """A flag won over it, or `submit` waited for an answer that did not come."""
     with pytest.raises(ConfigurationError, match=f"submit itself sets {name}"):
         parse_settings([f"{name}=true"])
-
-
-def test_queue_and_kerberos_are_passed_on():
-    given = {
-        "spark.yarn.queue": "nightly",
-        "spark.kerberos.principal": "me@REALM",
-        "spark.kerberos.keytab": "/me.keytab",
-    }
-    found = conf(words(queue="nightly", principal="me@REALM", keytab="/me.keytab"))
-    assert given.items() <= found.items()
-    assert not given.keys() & conf(words()).keys()
 
 
 @pytest.mark.parametrize(
