@@ -105,7 +105,7 @@ while True:
 """
 
 
-def interrupted(number, program, *arguments):
+def interrupted(number, program, *arguments, again=False):
     with subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdout=subprocess.PIPE,
@@ -115,6 +115,10 @@ def interrupted(number, program, *arguments):
         try:
             assert process.stdout.readline() == "working\n"
             os.kill(process.pid, number)
+            if again:
+                assert process.stdout.readline() == "SIGINT\n"
+                os.kill(process.pid, number)
+            # The end of the output is the end of all its processes.
             out, err = process.communicate(timeout=30)
         finally:
             process.kill()
@@ -163,7 +167,6 @@ def test_a_jvm_that_stays_when_its_driver_has_ended_is_interrupted_soon():
 
 
 def test_a_driver_that_does_not_end_loses_its_jvm_and_is_killed():
-    # The end of the output, for which this waits, is the end of both.
     code, out, _ = interrupted(signal.SIGTERM, FOLLOWING, "0.5", JVM.format(stays=0, driver=DEAF))
     assert (code, out) == (ExitCode.INTERRUPTED, ["JVM: SIGINT"])
 
@@ -175,20 +178,8 @@ def test_what_does_not_end_when_it_is_interrupted_is_killed():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_kills_what_does_not_end_at_the_first(number):
-    followed = FOLLOWED
-    with subprocess.Popen(
-        [sys.executable, "-c", FOLLOWING, "60", followed], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout.readline() == "working\n"
-            os.kill(process.pid, number)
-            assert process.stdout.readline() == "SIGINT\n"
-            os.kill(process.pid, number)
-            # The end of the output is the end of both processes.
-            rest, _ = process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert (process.returncode, rest) == (ExitCode.INTERRUPTED, "")
+    code, out, _ = interrupted(number, FOLLOWING, "60", FOLLOWED, again=True)
+    assert (code, out) == (ExitCode.INTERRUPTED, [])
 
 
 def failing(begins_before):
