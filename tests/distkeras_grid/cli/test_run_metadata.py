@@ -7,11 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.cli.run_metadata import (
-    model_file,
-    recorded_columns,
-    recorded_predictions,
-)
+from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.errors import ConfigurationError
 from tests.specs import make_spec
 

@@ -10,11 +10,7 @@ import pytest
 from distkeras_grid.cli.preflight import SubmittedDriver
 from distkeras_grid.cli.submit import build_parser, check_job, planned
 from distkeras_grid.cli.verbs import VERBS
-from distkeras_grid.errors import (
-    NotEnoughSlotsError,
-    OutputExistsError,
-    PathNotFoundError,
-)
+from distkeras_grid.errors import NotEnoughSlotsError, OutputExistsError, PathNotFoundError
 from tests.local_files import LocalFiles
 
 CLUSTER = ("--deploy-mode", "cluster")

@@ -12,12 +12,7 @@ import pytest
 from distkeras_grid import fsync
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
-from distkeras_grid.sandbox.class_path import (
-    JARS,
-    Jar,
-    daemon_class_path,
-    jar_folder,
-)
+from distkeras_grid.sandbox.class_path import JARS, Jar, daemon_class_path, jar_folder
 from tests.http_servers import serving
 
 

@@ -8,13 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from distkeras_grid.sandbox.configuration import (
-    Ports,
-    SandboxLayout,
-    environment,
-    files,
-    hdfs_site,
-)
+from distkeras_grid.sandbox.configuration import Ports, SandboxLayout, environment, files, hdfs_site
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 from distkeras_grid.submission.yarn_sites import find_resourcemanager
 from distkeras_grid.webhdfs.addresses import find_address, parse_path

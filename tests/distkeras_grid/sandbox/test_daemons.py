@@ -12,15 +12,7 @@ import pytest
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import daemons
-from distkeras_grid.sandbox.daemons import (
-    command,
-    run,
-    running,
-    start,
-    stop,
-    tail,
-    working_below,
-)
+from distkeras_grid.sandbox.daemons import command, run, running, start, stop, tail, working_below
 
 SLEEP = "import time; time.sleep(60)"
 # Prints when it is deaf, so that the test does not ask before.

@@ -7,11 +7,7 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
 from distkeras_grid.submission import resource_manager
-from distkeras_grid.submission.applications import (
-    Application,
-    check_id,
-    state_line,
-)
+from distkeras_grid.submission.applications import Application, check_id, state_line
 from distkeras_grid.submission.resource_manager import SILENT_SECONDS, wait
 from tests.distkeras_grid.submission.pages import application
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distkeras_grid.submission.container_logs import (
-    cause_in,
-    outputs_of_driver,
-    section,
-)
+from distkeras_grid.submission.container_logs import cause_in, outputs_of_driver, section
 from tests.distkeras_grid.submission.pages import Logs
 
 HEAD = b"Container: c on n\nLogAggregationType: AGGREGATED\n====\nLogType:stdout\n"

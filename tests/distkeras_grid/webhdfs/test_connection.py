@@ -9,12 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distkeras_grid.errors import (
-    NoSpaceError,
-    OutputExistsError,
-    PathNotFoundError,
-    StorageError,
-)
+from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs import connection as module
 from distkeras_grid.webhdfs import failures
 from distkeras_grid.webhdfs.addresses import Address

@@ -4,12 +4,7 @@ import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
-from distkeras_grid.webhdfs.failures import (
-    HttpError,
-    Unreachable,
-    explain,
-    lost,
-)
+from distkeras_grid.webhdfs.failures import HttpError, Unreachable, explain, lost
 
 NAMENODES = ("http://one:9870", "http://two:9870")
 

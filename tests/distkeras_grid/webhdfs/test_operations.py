@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.operations import (
-    list_directory,
-    remove,
-)
+from distkeras_grid.webhdfs.operations import list_directory, remove
 from tests.distkeras_grid.webhdfs.loopback import Loopback
 
 

@@ -4,11 +4,7 @@ import os
 
 import pytest
 
-from distkeras_grid.errors import (
-    ConfigurationError,
-    OutputExistsError,
-    StorageError,
-)
+from distkeras_grid.errors import ConfigurationError, OutputExistsError, StorageError
 from distkeras_grid.webhdfs.connection import FileStatus
 from distkeras_grid.webhdfs.transfer_plan import (
     TransferItem,
