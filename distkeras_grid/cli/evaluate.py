@@ -8,12 +8,7 @@ import json
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import main_of
-from distkeras_grid.cli.parser import (
-    Parser,
-    add_master_flag,
-    columns,
-    verb_parser,
-)
+from distkeras_grid.cli.parser import Parser, add_master_flag, columns, verb_parser
 from distkeras_grid.cli.run_metadata import recorded_predictions
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.errors import OutputExistsError

@@ -24,12 +24,7 @@ from distkeras_grid.errors import ClusterError, ConfigurationError, GridError
 from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
 from distkeras_grid.submission.applications import new_tag
-from distkeras_grid.submission.command import (
-    Submission,
-    command_line,
-    keytab_in,
-    parse_settings,
-)
+from distkeras_grid.submission.command import Submission, command_line, keytab_in, parse_settings
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage

@@ -9,12 +9,7 @@ from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import main_of
 from distkeras_grid.cli.model_functions import load_function
-from distkeras_grid.cli.parser import (
-    Parser,
-    add_master_flag,
-    add_selection_flags,
-    verb_parser,
-)
+from distkeras_grid.cli.parser import Parser, add_master_flag, add_selection_flags, verb_parser
 from distkeras_grid.cli.predict import rows_where
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.cli.trainer_options import (
@@ -22,10 +17,7 @@ from distkeras_grid.cli.trainer_options import (
     parse_settings,
     trainer_arguments,
 )
-from distkeras_grid.errors import (
-    ConfigurationError,
-    GridError,
-)
+from distkeras_grid.errors import ConfigurationError, GridError
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
 from distkeras_grid.trainers import TRAINERS

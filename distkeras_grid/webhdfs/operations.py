@@ -18,10 +18,7 @@ from distkeras_grid.progress import Reporter, surface
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import local_files, transfers
 from distkeras_grid.webhdfs.addresses import HdfsPath, find_address, parse_path
-from distkeras_grid.webhdfs.connection import (
-    FileStatus,
-    WebHdfsConnection,
-)
+from distkeras_grid.webhdfs.connection import FileStatus, WebHdfsConnection
 from distkeras_grid.webhdfs.transfer_plan import (
     TransferItem,
     check,
