@@ -8,6 +8,24 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """Writes no log, and sends an answer as a whole."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def reply(
+        self, status: int, body: bytes, headers: dict[str, str] | None = None, length: int = -1
+    ) -> None:
+        """Send an answer; `length`: what its head says of its body, if that is not so."""
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if length < 0 else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+
 @contextlib.contextmanager
 def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
     """Serve in the block; yield the address."""

@@ -4,7 +4,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from distkeras_grid import fsync
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
 from distkeras_grid.sandbox.class_path import JARS, Jar, daemon_class_path, jar_folder
-from tests.http_servers import serving
+from tests.http_servers import QuietHandler, serving
 
 
 @pytest.fixture
@@ -63,16 +62,10 @@ def test_each_jar_is_hashed_at_each_start_however_it_came(
 def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A Maven Central that has one jar."""
 
-    class Central(BaseHTTPRequestHandler):
+    class Central(QuietHandler):
         def do_GET(self) -> None:
             body = content(JARS[0]) if self.path.endswith(JARS[0].file_name) else b""
-            self.send_response(200 if body else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.reply(200 if body else 404, body)
 
     with serving(Central) as url:
         monkeypatch.setattr(Jar, "url", property(lambda jar: f"{url}/{jar.file_name}"))

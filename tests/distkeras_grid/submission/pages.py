@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +12,7 @@ import msgspec
 
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.container_logs import LogFile
-from tests.http_servers import serving
+from tests.http_servers import QuietHandler, serving
 
 FAILED = "application_17_0002"
 RUNNING = "application_17_0003"
@@ -96,7 +95,7 @@ def pages(node: str) -> dict[str, Any]:
 def yarn_pages(answers: dict[str, Any] | None = None) -> Iterator[str]:
     """Serve `pages`, or other answers by their path; yield the address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             asked = urlsplit(self.path)
             known = pages(self.headers["Host"]) if answers is None else answers
@@ -109,10 +108,7 @@ def yarn_pages(answers: dict[str, Any] | None = None) -> Iterator[str]:
                 log, _, tail = rest.rpartition("End of LogType")
                 content = f"{head}LogContents:\n{log[size:]}End of LogType{tail}"
             body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(status, body)
 
         def do_PUT(self) -> None:
             told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -122,14 +118,7 @@ def yarn_pages(answers: dict[str, Any] | None = None) -> Iterator[str]:
                 status, content = 403, {}
             else:
                 answers[path]["app"] |= {"state": told["state"], "finalStatus": told["state"]}
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.reply(status, json.dumps(content).encode())
 
     with serving(Handler) as address:
         yield address

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -22,7 +21,7 @@ import pytest
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
-from tests.http_servers import serving
+from tests.http_servers import QuietHandler, serving
 
 
 def drip(send: Callable[[bytes], object]) -> None:
@@ -87,13 +86,10 @@ class RemoteException(Exception):
         self.exception, self.status = exception, status
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     state: Loopback
     is_datanode: bool
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def handle_one_request(self) -> None:
         with contextlib.suppress(ConnectionError):
@@ -105,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(asked.path).removeprefix("/webhdfs/v1") or "/"
         operation = query["op"] + (" data" if self.is_datanode else "")
         if self.command != METHODS.get(query["op"], "GET"):
-            self.send(405, b"")
+            self.reply(405, b"")
             return
         with state.lock:
             state.asked.append(operation)
@@ -122,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
                 answer = self.answer(operation, path, query, content)
         except RemoteException as error:
             told = {"exception": error.exception, "message": str(error)}
-            self.send(error.status, json.dumps({"RemoteException": told}).encode())
+            self.reply(error.status, json.dumps({"RemoteException": told}).encode())
             return
         self.misbehave(fault, answer)
 
@@ -133,20 +129,20 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "lost":
             self.close_connection = True
         elif answer is None:
-            self.send(307, b"", {"Location": f"{self.state.datanode}{self.path}"})
+            self.reply(307, b"", {"Location": f"{self.state.datanode}{self.path}"})
         elif fault is not None and kind == "page":
-            self.send(fault.status, b"<html>\n<head>")
+            self.reply(fault.status, b"<html>\n<head>")
         elif fault is not None and kind == "answer":
-            self.send(200, fault.body)
+            self.reply(200, fault.body)
         elif kind == "cut":
-            self.send(200, answer[: len(answer) // 2], length=len(answer))
+            self.reply(200, answer[: len(answer) // 2], length=len(answer))
             self.close_connection = True
         elif kind == "slow":
-            self.send(200, b"", length=len(answer))
+            self.reply(200, b"", length=len(answer))
             self.close_connection = True
             drip(self.wfile.write)
         else:
-            self.send(200, answer)
+            self.reply(200, answer)
 
     def read_body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -157,16 +153,6 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         return content
-
-    def send(
-        self, status: int, body: bytes, headers: dict[str, str] | None = None, length: int = -1
-    ) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body) if length < 0 else length))
-        self.end_headers()
-        self.wfile.write(body)
 
     def answer(
         self, operation: str, path: str, query: dict[str, str], content: bytes
