@@ -35,15 +35,7 @@ spark.stop()
 
 
 def java_options(folder: Path, options: str) -> str:
-    """Return the options of a JVM that takes the file, which is written where it is missing.
-
-    Parameters
-    ----------
-    folder : Path
-        Keeps the file from one session to the next.
-    options : str
-        Options of each JVM; the file holds for these.
-    """
+    """Return options of a JVM and the file that holds for them, written where it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
     key = f"{Path(str(java)).resolve()} {version('pyspark')} {sys.prefix} {options}"

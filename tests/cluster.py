@@ -24,21 +24,11 @@ STOP_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster.
+    """A running cluster."""
 
-    Parameters
-    ----------
-    url : str
-        ``spark://host:port``.
-    log : Path
-        What master and workers write.
-    work : Path
-        Folder for logs, and for what executors write.
-    """
-
-    url: str
-    log: Path
-    work: Path
+    url: str  # ``spark://host:port``
+    log: Path  # What master and workers write
+    work: Path  # Folder for logs, and for what executors write
 
     @contextlib.contextmanager
     def worker(self, name: str) -> Iterator[None]:
@@ -96,15 +86,7 @@ def driver_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def standalone_cluster(work: Path, workers: int = 2) -> Iterator[Cluster]:
-    """Start a master and workers of one core each; end them, and all below them, at the end.
-
-    Parameters
-    ----------
-    work : Path
-        Folder for logs, and for what executors write.
-    workers : int
-        How many.
-    """
+    """Start a master and workers of one core each; end them, and all below them, at the end."""
     log = work / "cluster.log"
     host = ("--host", "127.0.0.1", "--webui-port", "0")
     with contextlib.ExitStack() as running:

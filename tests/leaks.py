@@ -43,24 +43,12 @@ def open_files() -> int:
 
 @dataclass(frozen=True)
 class Held:
-    """What this process holds at a moment.
+    """What this process holds at a moment."""
 
-    Parameters
-    ----------
-    processes : frozenset of str
-        Children that run, with their command lines.
-    threads : frozenset of str
-        Names and numbers of threads.
-    descriptors : frozenset of str
-        Open files and sockets; ports that are listened on are among these.
-    temporary : frozenset of str
-        Names in the directory of temporary files, which nobody else uses.
-    """
-
-    processes: frozenset[str]
-    threads: frozenset[str]
-    descriptors: frozenset[str]
-    temporary: frozenset[str]
+    processes: frozenset[str]  # Children that run, with their command lines
+    threads: frozenset[str]  # Names and numbers
+    descriptors: frozenset[str]  # Open files and sockets, listening ports among them
+    temporary: frozenset[str]  # Names in the folder of temporary files, which nobody else uses
 
     def beyond(self, before: Held) -> dict[str, list[str]]:
         """Return what is held now and was not before, by kind."""

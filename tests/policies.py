@@ -11,15 +11,7 @@ from distkeras_grid.feeding.batches import BatchSampler, Window
 
 @dataclass(frozen=True)
 class Chosen:
-    """The windows that `choose` makes of a policy's.
-
-    Parameters
-    ----------
-    policy : Policy
-        Asked for its windows.
-    choose : callable
-        Gets them and returns those that the test wants.
-    """
+    """The windows that `choose` makes of a policy's."""
 
     policy: BatchSampler
     choose: Callable[[Iterator[Window]], Iterable[Window]]
