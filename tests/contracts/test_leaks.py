@@ -62,17 +62,15 @@ def test_each_kind_is_found(tmp_path, leave, kinds):
     assert left(before, str(tmp_path)) == {}
 
 
-def a_server(environment):
-    """Start the process of a parameter server, which waits for its settings; an orphan."""
-    server = "import subprocess, sys; subprocess.Popen([sys.executable, '-m', {!r}], {})"
+SERVER = [sys.executable, "-m", "distkeras_grid.parameter_server"]
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+
+
+def an_orphan(environment):
+    """Start the process of a parameter server, which waits for its settings; its parent ends."""
     settings = "stdin=0, stdout=1, start_new_session=True"
-    process = subprocess.Popen(
-        [sys.executable, "-c", server.format("distkeras_grid.parameter_server", settings)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
+    command = f"import subprocess; subprocess.Popen({SERVER}, {settings})"
+    process = subprocess.Popen([sys.executable, "-c", command], env=environment, **PIPES)
     process.wait(20)
     # The end of its input ends it; the end of its output is that of the process.
     return lambda: process.communicate(timeout=20)
@@ -81,7 +79,7 @@ def a_server(environment):
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_server_whose_driver_is_gone_is_found_and_not_that_of_others(tmp_path, ours):
     before = held_by_runs(str(tmp_path))
-    away = a_server({**os.environ, MARK: os.environ[MARK] if ours else "another"})
+    away = an_orphan({**os.environ, MARK: os.environ[MARK] if ours else "another"})
     try:
         found = left(before, str(tmp_path), 0.2, held_by_runs)
     finally:
@@ -92,12 +90,8 @@ def test_a_server_whose_driver_is_gone_is_found_and_not_that_of_others(tmp_path,
 
 def test_a_server_in_a_container_has_other_variables_and_is_found(tmp_path):
     before = held_by_runs(str(tmp_path))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "distkeras_grid.parameter_server"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if name != MARK},
-    )
+    unmarked = {name: value for name, value in os.environ.items() if name != MARK}
+    process = subprocess.Popen(SERVER, env=unmarked, **PIPES)
     try:
         # Popen returns when the program is replaced, a moment before its words can be read.
         words = Path(f"/proc/{process.pid}/cmdline")
