@@ -7,11 +7,6 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.compression import from_changes
-from distkeras_grid.parameter_server.membership import ConnectionId
-from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.server_core import ServerCore
-from distkeras_grid.parameter_server.server_events import JoinRequest, ReceivedMessage
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -23,7 +18,6 @@ from distkeras_grid.rules import (
     finite_checks,
 )
 from distkeras_grid.weights import sections_of_sizes
-from tests.specs import make_spec
 
 PARAMETERS = {
     "adagrad": {"rate": 0.25},
@@ -159,54 +153,6 @@ def test_unknown_names_are_errors_with_a_hint():
 def test_parameters_out_of_range_are_refused(name, parameters):
     with pytest.raises(ConfigurationError):
         build_rule(name, parameters)
-
-
-def sparse_vector(seed):
-    """A commit of few numbers, as deep gradient compression leaves it; statistics are whole."""
-    random, vector = np.random.default_rng(seed), np.zeros(300, np.float32)
-    vector[random.integers(0, 290, 5)] = random.normal(size=5)
-    vector[290:] = random.normal(size=10)
-    return vector
-
-
-def played(rule, compression):
-    """Two seats in turn; what each reply leads to, and its bytes."""
-    spec = make_spec(
-        rule=rule,
-        seats=2,
-        trainable_size=290,
-        statistics_size=10,
-        rows=12,
-        compression=compression,
-    )
-    core = ServerCore(spec, np.random.default_rng(9).normal(size=300).astype("f"))
-    sessions = [ConnectionId(seat, 0, 1) for seat in (0, 1)]
-    known = [np.empty(300, np.float32) for _ in sessions]
-    for session in sessions:
-        core.handle(JoinRequest(session.seat, 0), 0.0)
-    for session, vector in zip(sessions, known, strict=True):
-        core.handle(ReceivedMessage(session, Ready(6, 0.0), vector), 0.0)
-    found = []
-    for number in range(12):
-        seat, sequence = number % 2, number // 2
-        vector = sparse_vector(number)
-        commit = WindowCommit(sequence, number, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
-        (sent,) = core.handle(ReceivedMessage(sessions[seat], commit, vector), 0.0)
-        if compression:
-            from_changes(vector, known[seat])
-        found.append((vector, sent.size))
-    return found
-
-
-def tells_changes(traits):
-    return traits.compressible and traits.reply_has_vector
-
-
-@pytest.mark.parametrize("rule", [r for r in built() if tells_changes(r.values[0].traits)])
-def test_replies_of_what_has_changed_lead_where_whole_ones_do(rule):
-    for (whole, _), (changed, size) in zip(played(rule, None), played(rule, "dgc"), strict=True):
-        np.testing.assert_array_equal(changed, whole)
-        assert size <= 8 * (10 + 3 * 5)
 
 
 @pytest.mark.parametrize(
