@@ -11,20 +11,19 @@ from contextlib import ExitStack
 import pytest
 
 from distkeras_grid.engine.keras_model import model_to_bytes
-from tests.contracts.test_engines import BATCH, WIDTH, ModelWindowContract
+from tests.contracts.test_engines import (
+    BATCH,
+    WIDTH,
+    ModelWindowContract,
+    block_of,
+    compiled,
+    model_of,
+)
 from tests.distkeras_grid.model_parallel.engines import placed_engine, towers_engine
 from tests.distkeras_grid.model_parallel.helpers import devices_of, plan_of
 
 # The tests of `model_parallel` compare the same engines with one process in `make test`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
-
-
-def compiled(model, momentum, rate):
-    import keras
-
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(rate, momentum=momentum), loss)
-    return model
 
 
 class DividedContract(ModelWindowContract):
@@ -42,21 +41,8 @@ class TestPlaced(DividedContract):
     """Three stages, two of them on other devices."""
 
     def make(self, momentum=0.0, rate=0.1):
-        import keras
-
-        keras.utils.set_random_seed(7)
-        layers = keras.layers
-        model = keras.Sequential(
-            [
-                keras.Input((WIDTH,)),
-                layers.Dense(4, "tanh", name="first"),
-                layers.BatchNormalization(),
-                layers.Dropout(0.25, name="second"),
-                layers.Dense(2),
-            ]
-        )
-        archive = compiled(model, momentum, rate)
-        return self.stack.enter_context(placed_engine(archive, ("first", "second"), 2))
+        model = model_of(momentum, rate)
+        return self.stack.enter_context(placed_engine(model, ("first", "second"), 2))
 
 
 class TestTowers(DividedContract):
@@ -69,19 +55,11 @@ class TestTowers(DividedContract):
 
         keras.utils.set_random_seed(7)
         layers = keras.layers
-        towers = [
-            keras.Sequential(
-                [
-                    keras.Input((WIDTH,)),
-                    layers.Dense(4, "tanh"),
-                    layers.BatchNormalization(),
-                    layers.Dropout(0.25),
-                    layers.Dense(3),
-                ],
-                name=name,
-            )
-            for name in ("left", "right")
-        ]
+        towers = []
+        for name in ("left", "right"):
+            inner = [layers.Dense(4, "tanh"), layers.BatchNormalization(), layers.Dropout(0.25)]
+            tower = [keras.Input((WIDTH,)), *inner, layers.Dense(3)]
+            towers.append(keras.Sequential(tower, name=name))
         head = keras.Sequential([keras.Input((6,)), layers.Dense(2)], name="head")
         model = compiled(stack(towers, head), momentum, rate)
         return self.stack.enter_context(towers_engine(model_to_bytes(model), ("left", "right")))
@@ -96,7 +74,6 @@ class TestConvolutions(DividedContract):
         from distkeras_grid.model_parallel.convolution_finder import find_convolutions
         from distkeras_grid.model_parallel.device_group import GroupEngine
         from distkeras_grid.model_parallel.engine import DividedEngine
-        from tests.contracts.test_engines import block_of
 
         keras.utils.set_random_seed(7)
         layers = keras.layers

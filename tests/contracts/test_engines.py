@@ -260,32 +260,41 @@ class ModelEngineContract(ModelWindowContract, EngineContract):
         np.testing.assert_array_equal(engine.weights(), before)
 
 
+def compiled(model, momentum, rate):
+    import keras
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(rate, momentum=momentum), loss)
+    return model
+
+
+def model_of(momentum, rate, dropout=0.25):
+    """Return a model with dropout and batch normalization."""
+    import keras
+
+    keras.utils.set_random_seed(7)
+    layers = [
+        keras.Input((WIDTH,)),
+        keras.layers.Dense(4, "tanh", name="first"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(dropout, name="second"),
+        keras.layers.Dense(2),
+    ]
+    return compiled(keras.Sequential(layers), momentum, rate)
+
+
 @pytest.mark.tensorflow
 class TestKeras(ModelEngineContract):
-    """The backend of this process, with dropout and batch normalization."""
+    """The backend of this process."""
 
     tolerance = 1e-6
     dropout = 0.25
     options: Mapping[str, Any] = {}
 
     def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
-        import keras
-
         from distkeras_grid.engine.registry import build_engine, current_backend
 
-        keras.utils.set_random_seed(7)
-        layers = keras.layers
-        model = keras.Sequential(
-            [
-                keras.Input((WIDTH,)),
-                layers.Dense(4, "tanh"),
-                layers.BatchNormalization(),
-                layers.Dropout(self.dropout),
-                layers.Dense(2),
-            ]
-        )
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(rate, momentum=momentum), loss)
+        model = model_of(momentum, rate, self.dropout)
         return build_engine(current_backend(), model, local_steps=kind, **self.options)
 
     def test_an_evaluation_is_that_of_keras(self):
