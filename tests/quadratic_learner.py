@@ -23,14 +23,6 @@ class QuadraticLearner:
 
     `start`: initial weights, shape ``(size,)``, ``float32`` or ``float64``, the type of all
     results.
-
-    Examples
-    --------
-    >>> learner = QuadraticLearner(np.array([4.0]), curvature=1.0, learning_rate=0.5)
-    >>> after = np.empty(1)
-    >>> zeros = np.zeros((2, 1, 1))
-    >>> learner.run(learner.weights(), [RowBlock((zeros,), (zeros,))], after).steps, after.tolist()
-    (2, [1.0])
     """
 
     def __init__(

@@ -68,14 +68,10 @@ def test_E3_without_force_workers_are_independent_and_the_center_stays():
         assert x == descend([16.0], rows)
 
 
-def test_E4_a_force_of_one_half_meets_in_the_middle():
-    found = trained(ElasticRule(0.5), [fixed([8.0], 1)])
-    assert (found.center[0], held(found)[0][0]) == (2.0, 2.0)
-
-
-def test_E4_a_force_of_one_swaps():
-    found = trained(ElasticRule(1.0), [fixed([8.0], 1)])
-    assert (found.center[0], held(found)[0][0]) == (4.0, 0.0)
+@pytest.mark.parametrize(("force", "ends"), [(0.5, (2.0, 2.0)), (1.0, (4.0, 0.0))])
+def test_E4_a_force_of_one_half_meets_in_the_middle_and_one_swaps(force, ends):
+    found = trained(ElasticRule(force), [fixed([8.0], 1)])
+    assert (found.center[0], held(found)[0][0]) == ends
 
 
 def test_E5_without_momentum_eamsgd_is_aeasgd():
