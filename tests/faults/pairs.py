@@ -31,15 +31,13 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES
 from distkeras_grid.progress import SILENT
-from distkeras_grid.rules import build_rule
 from distkeras_grid.spark.worker_jobs import job_error, spark_reason
-from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
 from tests.distkeras_grid.parameter_server.relay import Fault, Relay
 from tests.faults import pair_worker
 from tests.faults.pair_worker import FENCED
-from tests.invariants.small_runs import BATCH, DGC, EPOCHS, SEAT_ROWS, SIZE, learner_of
+from tests.invariants.small_runs import EPOCHS, SIZE, terms_of, victim_of
 from tests.specs import make_settings
 
 #: Workers are forked from a process that has imported what they need, so one starts in no time.
@@ -192,27 +190,11 @@ class Pair:
     """One run of a family with one fault at one point; without a point nothing happens to it."""
 
     def __init__(self, folder, family, kind, point=None, fault="kill"):
-        name, parameters, workers, changes = family
+        terms = terms_of(family, kind, start_timeout=START, round_timeout=ROUND)
         self.folder, self.kind = folder, kind
-        self.point, self.fault, self.workers = point, fault, workers
-        rule = build_rule(name, parameters)
-        self.victim = 0 if point == "hand-over" else min(1, workers - 1)
-        learner = learner_of(rule, kind)
-        shared = learner.step_section if rule.traits.steps_on_workers else None
-        self.settings = make_settings(
-            run="pairs",
-            rule=rule,
-            layout=LayoutSpec.of(learner.layout, shared, worker_state_limit=1 << 16),
-            rows=SEAT_ROWS * workers,
-            workers=workers,
-            epochs=EPOCHS,
-            batch_size=BATCH,
-            seed=4,
-            start_timeout=START,
-            round_timeout=ROUND,
-            compression=DGC if kind == "DGC" else None,
-            **changes,
-        )
+        self.point, self.fault, self.workers = point, fault, terms["workers"]
+        self.victim = victim_of(point, self.workers)
+        self.settings = make_settings(run="pairs", **terms)
         self.key, self.history = new_key(), History()
         self.center = self.error = None
         self.strikes, self.notes, self.problem = 0, [], None

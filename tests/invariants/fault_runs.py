@@ -57,27 +57,14 @@ from distkeras_grid.parameter_server.server_events import (
     SendReply,
 )
 from distkeras_grid.records import WindowRecord, WorkerRecord
-from distkeras_grid.rules import (
-    AsynchronousRule,
-    CommitInfo,
-    build_rule,
-)
-from distkeras_grid.spec import LayoutSpec
+from distkeras_grid.rules import AsynchronousRule, CommitInfo
 from distkeras_grid.trainers.run import failure_of
 from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.loop import compute
 from distkeras_grid.worker.seat import new_worker_core
 from distkeras_grid.worker.worker_state import WorkerState
-from tests.invariants.small_runs import (
-    BATCH,
-    DGC,
-    EPOCHS,
-    SEAT_ROWS,
-    SIZE,
-    WINDOWS,
-    learner_of,
-)
+from tests.invariants.small_runs import EPOCHS, SIZE, WINDOWS, learner_of, terms_of, victim_of
 from tests.specs import make_spec
 
 #: Simulated seconds: limits of the run, and how long things take.
@@ -390,33 +377,18 @@ class FaultyRun:
     """One run of a family with one fault at one point; without a point, nothing happens to it."""
 
     def __init__(self, family, kind, fault="kill", point=None):
-        name, parameters, workers, changes = family
-        self.rule = build_rule(name, parameters)
+        terms = terms_of(family, kind, start_timeout=START, round_timeout=ROUND)
+        self.rule, self.workers = terms["rule"], terms["workers"]
         self.kind, self.fault, self.point = kind, fault, point
-        # Of a round's workers the first one is asked to hand over.
-        self.workers = workers
-        self.victim = 0 if point == "hand-over" else min(1, workers - 1)
-        learner = learner_of(self.rule, kind)
-        shared = learner.step_section if self.rule.traits.steps_on_workers else None
-        self.spec = make_spec(
-            self.rule,
-            layout=LayoutSpec.of(learner.layout, shared, worker_state_limit=1 << 16),
-            rows=SEAT_ROWS * workers,
-            workers=workers,
-            epochs=EPOCHS,
-            batch_size=BATCH,
-            seed=4,
-            start_timeout=START,
-            round_timeout=ROUND,
-            compression=DGC if kind == "DGC" else None,
-        ).change(**changes)
+        self.victim = victim_of(point, self.workers)
+        self.spec = make_spec(**terms)
         self.core = ServerCore(self.spec, np.ones(SIZE, np.float32))
         self.watch = RunMonitor(self.spec)
         self.now, self.queue, self.order = 0.0, [], itertools.count()
         self.sessions, self.attempts, self.numbers = {}, [], itertools.count()
         # The center as it was when the last commit of a session was answered.
         self.replied = {}
-        self.strikes, self.struck, self.failures = 0, set(), [0] * workers
+        self.strikes, self.struck, self.failures = 0, set(), [0] * self.workers
         self.retries, self.given_up = RetryPolicy(), {}
         self.sent, self.events, self.seen, self.restarted = {}, [], 0, []
         self.looked_at, self.wakes_at = -math.inf, math.inf

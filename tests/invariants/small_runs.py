@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from distkeras_grid.rules import DeepGradientCompression
+from distkeras_grid.rules import DeepGradientCompression, build_rule
+from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.weights import Variable, WeightLayout
 from tests.quadratic_learner import QuadraticLearner
 
@@ -50,3 +51,28 @@ def learner_of(rule, kind):
     learner = NormedLearner if kind == "BatchNorm" else QuadraticLearner
     start = np.ones(SIZE, np.float32)
     return learner(start, 1.0, 0.1, momentum, local_steps=rule.traits.local_steps)
+
+
+def terms_of(family, kind, **limits):
+    """Return the fields of the run of a family: a rule, its numbers, the workers, and changes."""
+    name, parameters, workers, changes = family
+    rule = build_rule(name, parameters)
+    learner = learner_of(rule, kind)
+    shared = learner.step_section if rule.traits.steps_on_workers else None
+    return {
+        "rule": rule,
+        "layout": LayoutSpec.of(learner.layout, shared, worker_state_limit=1 << 16),
+        "rows": SEAT_ROWS * workers,
+        "workers": workers,
+        "epochs": EPOCHS,
+        "batch_size": BATCH,
+        "seed": 4,
+        "compression": DGC if kind == "DGC" else None,
+        **limits,
+        **changes,
+    }
+
+
+def victim_of(point, workers):
+    """Return who is struck: of a round's workers the first one is asked to hand over."""
+    return 0 if point == "hand-over" else min(1, workers - 1)

@@ -107,7 +107,6 @@ class Run(FaultyRun):
 
 #: Interleavings of each run; more of them in make test-full.
 SEEDS = [range(3), pytest.param(range(3, 15), marks=pytest.mark.full)]
-FEW = [range(1), pytest.param(range(1, 15), marks=pytest.mark.full)]
 EXACT = [
     *((name, parameters, 1, None) for name, parameters in [("downpour", {}), ("sequential", {})]),
     ("downpour", {}, 1, DGC),
