@@ -51,19 +51,11 @@ stands.
 
 @dataclass(frozen=True, order=True)
 class Promise:
-    """What one test shows.
-
-    Parameters
-    ----------
-    fault, promise : str
-        What happens, and what is promised then.
-    file, test : str
-        File below ``tests``, and name of the function.
-    """
+    """What one test shows."""
 
     fault: str
     promise: str
-    file: str
+    file: str  # Below ``tests``
     test: str
 
 
