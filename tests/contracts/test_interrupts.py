@@ -49,7 +49,7 @@ VERBS = {
     "ingest": "--input {raw} --output {new} --size 32 --allow-empty",
     "check-leaks": "--data {raw} --splits ^(?P<split>.)",
     "export": "--data {tiles} --output {new} --format png",
-    "train": "--data {tiles} --output {new} --model a_net:build --features image --epochs 9999",
+    "train": "--data {tiles} --output {new} --model small_net:build --features image --epochs 9999",
     "predict": "--data {tiles} --output {new} --model {model}",
     "evaluate": "--data {tiles} --prediction label",
     "folds": "--data {tiles} --by 2",
@@ -66,30 +66,17 @@ PHASES = {
     "check-leaks": ("looking at",),
     "train": ("epoch",),
 }
-NET = """
-import keras
-
-def build(shape, classes):
-    layers = [keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)]
-    net = keras.Sequential(layers)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    net.compile("sgd", loss)
-    return net
-"""
+#: Every verb in each phase, with the signal to the process ("kill") and to its group ("killpg").
+CASES = [
+    (verb, phase, send)
+    for verb in VERBS
+    for phase in (START, *PHASES.get(verb, ()))
+    for send in ("kill", "killpg")
+]
 
 
-def cases() -> list[object]:
-    """Return every verb in each phase, with the signal to the process and to its group."""
-    found = []
-    quick = {("tile", START, True)}
-    for verb in VERBS:
-        for phase in (START, *PHASES.get(verb, ())):
-            for group in (False, True):
-                full = [] if (verb, phase, group) in quick else [pytest.mark.full]
-                whom = "group" if group else "process"
-                name = f"{verb}, {phase.strip()}, {whom}"
-                found.append(pytest.param(verb, phase, group, id=name, marks=full))
-    return found
+def marked(case: tuple[str, str, str]) -> object:
+    return pytest.param(*case, marks=[] if case == ("tile", START, "killpg") else pytest.mark.full)
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +85,13 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pixels = np.random.default_rng(0).integers(0, 255, (1500, 1500), np.uint8)
     for label in ("a", "b"):
         (root / "raw" / label).mkdir(parents=True)
+        (root / "few" / label).mkdir(parents=True)
         Image.fromarray(pixels).save(root / "raw" / label / "0.png")
         for number in range(1, 150):
             # Links take no space.
             os.link(root / "raw" / label / "0.png", root / "raw" / label / f"{number}.png")
     for number, label in enumerate("aabb"):
-        (root / "few" / label).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels // (number + 1)).save(root / "few" / label / f"{number}.png")
-    (root / "a_net.py").write_text(NET)
     (root / "model.keras").write_bytes(b"It is not read so early.")
     (root / "table.csv").write_text("file,label\na/0.png,b\n")
     names = {"raw": "raw", "few": "few", "model": "model.keras", "table": "table.csv"}
@@ -127,14 +113,14 @@ def tiles(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     return root / "tiles"
 
 
-@pytest.mark.parametrize(("verb", "phase", "group"), cases())
+@pytest.mark.parametrize(("verb", "phase", "send"), [marked(case) for case in CASES])
 def test_ctrl_c_ends_a_verb_with_130_in_each_phase(
     paths: dict[str, Path],
     tmp_path: Path,
     request: pytest.FixtureRequest,
     verb: str,
     phase: str,
-    group: bool,
+    send: str,
 ) -> None:
     flags = VERBS[verb]
     places = {**paths, "new": tmp_path / "new"}
@@ -149,12 +135,12 @@ def test_ctrl_c_ends_a_verb_with_130_in_each_phase(
         stderr=subprocess.STDOUT,
         text=True,
         process_group=0,
-        cwd=paths["table"].parent,
+        cwd=Path(__file__).parents[1] / "jobs",  # where small_net lies
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
     ) as process:
         try:
             told = until_phase(process, phase)
-            (os.killpg if group else os.kill)(process.pid, signal.SIGINT)
+            getattr(os, send)(process.pid, signal.SIGINT)
             rest, _ = process.communicate(timeout=60)
         finally:
             with suppress(ProcessLookupError):
