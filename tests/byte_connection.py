@@ -16,11 +16,9 @@ class ByteConnection(Connection):
 
     @property
     def mid_frame(self) -> bool:
-        """Whether only a part of a frame has been received."""
         return self._frame is not None
 
     def receive(self, data: bytes) -> list[Message]:
-        """Return the messages that some bytes complete."""
         messages = []
         while data:
             if self._frame is None:

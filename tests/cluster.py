@@ -24,8 +24,6 @@ STOP_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster."""
-
     url: str  # ``spark://host:port``
     log: Path  # What master and workers write
     work: Path  # Folder for logs, and for what executors write
@@ -42,7 +40,6 @@ class Cluster:
     def submit(
         self, *command: str, timeout: float = 300.0, cwd: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``spark-submit`` against the master and return what it wrote and ended with."""
         return subprocess.run(
             [
                 *(str(spark_home() / "bin" / "spark-submit"), "--master", self.url, *SETTINGS),
@@ -69,7 +66,6 @@ SETTINGS = (
 
 
 def spark_home() -> Path:
-    """The Spark that came with pyspark."""
     return Path(str(find_spec("pyspark").origin)).parent
 
 

@@ -96,7 +96,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def project() -> Path:
-    """The root of the repository."""
     return Path(__file__).parent.parent
 
 

@@ -25,7 +25,6 @@ def interpreter_with(backend: str) -> str | None:
 
 
 def engine_of(model: Any, **options: Any) -> KerasEngine:
-    """Return an engine of a compiled model."""
     return build_engine(current_backend(), model, **options)
 
 

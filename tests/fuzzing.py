@@ -50,7 +50,6 @@ class CrashError(Exception):
 
 
 def inputs(target: Target, seed: int = 0) -> Iterator[bytes]:
-    """Yield inputs of a target without end."""
     number = 0
     while True:
         yield _input(target, random.Random(f"{target.name} {seed} {number}"))

@@ -51,7 +51,6 @@ class Held:
     temporary: frozenset[str]  # Names in the folder of temporary files, which nobody else uses
 
     def beyond(self, before: Held) -> dict[str, list[str]]:
-        """Return what is held now and was not before, by kind."""
         more = {
             each.name: sorted(getattr(self, each.name) - getattr(before, each.name))
             for each in fields(self)
@@ -60,7 +59,6 @@ class Held:
 
 
 def held(folder: str) -> Held:
-    """Look at this process, and at its directory of temporary files."""
     return Held(
         frozenset(_children()),
         frozenset(

@@ -24,5 +24,4 @@ class Chosen:
 
 
 def first(policy: BatchSampler, count: int) -> Chosen:
-    """Return the policy's first windows only."""
     return Chosen(policy, lambda windows: islice(windows, count))

@@ -42,11 +42,9 @@ class QuadraticLearner:
         self._velocity = np.zeros_like(start)
 
     def weights(self) -> Vector:
-        """Return a copy of the initial weights."""
         return self._start.copy()
 
     def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
-        """Train one window; see `distkeras_grid.engine.base.Engine`."""
         x, total = before.copy(), np.zeros_like(before)
         losses, steps, samples = 0.0, 0, 0
         for block in blocks:
@@ -67,7 +65,6 @@ class QuadraticLearner:
         return WindowResult(steps, samples, losses / samples, {})
 
     def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
-        """Return the mean loss of weights on rows; see `distkeras_grid.engine.base.Engine`."""
         total = counted = 0.0
         for block in blocks:
             losses = ((weights - block.x[0]) ** 2 * self._curvature).sum(axis=-1) / 2
@@ -79,17 +76,14 @@ class QuadraticLearner:
         return {"loss": total / counted}
 
     def step(self, gradient: Vector, weights: Vector) -> None:
-        """Move `weights` by a gradient, in place."""
         np.multiply(self._velocity, self._momentum, out=self._velocity)
         np.subtract(self._velocity, self._rate * gradient, out=self._velocity)
         np.add(weights, self._velocity, out=weights)
 
     def set_learning_rate(self, value: float) -> None:
-        """Set ``eta`` from the next window on."""
         self._rate = self._start.dtype.type(value)
 
     def apply(self, gradient: Vector, weights: Vector) -> None:
-        """Step from `weights`; see `distkeras_grid.engine.base.Engine`."""
         self.step(gradient, weights)
 
     @property
@@ -98,29 +92,24 @@ class QuadraticLearner:
         return StateSection((Variable("velocity", self._start.shape, self._start.dtype.name),))
 
     def step_state(self) -> list[NDArray[Any]]:
-        """Return the velocity."""
         return [self._velocity.copy()]
 
     def load_step_state(self, state: Sequence[NDArray[Any]]) -> None:
-        """Go on with another worker's velocity."""
         np.copyto(self._velocity, state[0])
 
     def set_schedule_offset(self, steps: int) -> None:
         """Do nothing: the rate has no schedule."""
 
     def state(self) -> State:
-        """Return velocity and rate."""
         return {"velocity": self._velocity.copy(), "rate": np.array(self._rate)}
 
     def restore(self, state: State) -> None:
-        """Go on from velocity and rate."""
         np.copyto(self._velocity, state["velocity"])
         self._rate = self._start.dtype.type(state["rate"])
 
     def _gradient(
         self, x: Vector, targets: NDArray[Any], weight: NDArray[np.float32] | None
     ) -> tuple[float, Vector]:
-        """Return loss and gradient of a batch."""
         ahead = self._local_steps is LocalSteps.LOOK_AHEAD
         at = x + self._momentum * self._velocity if ahead else x
         distance = at - np.average(targets, axis=0, weights=weight).astype(x.dtype)

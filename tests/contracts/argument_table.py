@@ -34,7 +34,6 @@ OWN = """
 
 
 def page() -> str:
-    """Return the page."""
     common = TrainerConfig.parameters
     rows = [
         f"| `{name}` | {kind(each)} | {each.flag and f'`{each.option}`'} | {meaning(each)} |\n"
@@ -58,7 +57,6 @@ def kind(parameter: Parameter) -> str:
 
 
 def meaning(parameter: Parameter) -> str:
-    """Return the documentation in Markdown."""
     return parameter.doc.replace("``", "`")
 
 

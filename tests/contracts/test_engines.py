@@ -25,7 +25,6 @@ def block_of(seed=0, steps=STEPS, batch=BATCH):
 
 
 def trained(engine, before=None, blocks=None):
-    """Train a window; return its result and a copy of what came of it."""
     start = aligned_empty(engine.layout.size, engine.weights().dtype)
     np.copyto(start, engine.weights() if before is None else before)
     kept, after = start.copy(), aligned_empty(engine.layout.size, start.dtype)
@@ -269,7 +268,6 @@ def compiled(model, momentum, rate):
 
 
 def model_of(momentum, rate, dropout=0.25):
-    """Return a model with dropout and batch normalization."""
     import keras
 
     keras.utils.set_random_seed(7)

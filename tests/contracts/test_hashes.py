@@ -16,7 +16,6 @@ UNFROZEN = ("setuptools", "wheel")
 
 
 def hashed(project):
-    """Return the requirements by name, and how many hashes each has."""
     text = (project / "requirements-hashed.txt").read_text()
     found = {}
     for entry in re.sub(r"\\\n", "", re.sub("(?m)^ *#.*\n", "", text)).splitlines():

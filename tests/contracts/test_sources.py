@@ -28,7 +28,6 @@ LABELS = (Field("kind", (), "int64"), Field("place", (2,), "float32"))
 
 
 def table(rows=ROWS, seed=0):
-    """Features, labels and weights of rows that all differ."""
     rng = np.random.default_rng(seed)
     features = (
         rng.integers(0, 256, (rows, 3, 5, 1), np.uint8),
@@ -73,11 +72,9 @@ class SourceContract:
                 source.close()
 
     def make(self, features, labels, weights, fields, labelled):
-        """Return a source of these rows, in their order."""
         raise NotImplementedError
 
     def source(self, rows=ROWS, *, weighted=True):
-        """A source, and what it must give."""
         features, labels, weights = table(rows)
         weights = weights if weighted else None
         made = self.make(features, labels, weights, FIELDS, LABELS)

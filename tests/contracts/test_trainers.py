@@ -101,7 +101,6 @@ def test_the_table_of_the_guide_has_every_trainer(project):
 
 
 def test_the_page_of_arguments_is_that_of_the_classes():
-    """`make argument-table` writes it."""
     assert argument_table.PAGE.read_text(encoding="utf-8") == argument_table.page()
 
 

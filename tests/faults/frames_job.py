@@ -21,7 +21,6 @@ from tests.invariants.test_fault_product import FAMILIES
 
 
 def execution(folder: Path, family: str, kind: str, run=Execution, **terms):
-    """Return a run of one of `FAMILIES`, with workers of a kind."""
     name, parameters, workers, changes = FAMILIES[family]
     rule = build_rule(name, parameters)
     return run(folder, workers, rule=rule, kind=kind, **changes, **terms)

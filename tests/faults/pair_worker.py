@@ -110,7 +110,6 @@ class Worker:
 
 
 def main(told):
-    """Work in a process of its own."""
     # For whoever looks why a test has failed.
     sys.stderr = open(f"{told['folder']}/told-{told['attempt']}", "w")  # noqa: SIM115
     try:

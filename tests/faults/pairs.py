@@ -223,7 +223,6 @@ class Pair:
         return self.strikes < (5 if self.fault.endswith("x5") else 1)
 
     def serve(self, center):
-        """The server, not started yet."""
         return ServerProcess(self.settings, center, self.key)
 
     def relayed(self, server):

@@ -51,8 +51,6 @@ stands.
 
 @dataclass(frozen=True, order=True)
 class Promise:
-    """What one test shows."""
-
     fault: str
     promise: str
     file: str  # Below ``tests``
@@ -78,7 +76,6 @@ def promises(source: str, file: str) -> Iterator[Promise]:
 
 
 def all_promises() -> list[Promise]:
-    """Return the promises of all tests, in order."""
     found = []
     for path in TESTS.rglob("test_*.py"):
         name = str(path.relative_to(TESTS))

@@ -91,7 +91,6 @@ def build(
 
 
 def trained(*args, **kwargs):
-    """The same run, at its end."""
     simulation = build(*args, **kwargs)
     simulation.run()
     return simulation
@@ -103,7 +102,6 @@ def held(simulation):
 
 
 def fixed(target, steps):
-    """Rows of one worker whose every row is `target`."""
     return [np.atleast_1d(target)] * steps
 
 
