@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from data_prep.dataset.history import utc
 from data_prep.dataset.schema import COLUMNS, max_stored_value
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
@@ -177,10 +175,9 @@ def _no_manifest(path: str, reason: str) -> SchemaError:
 def build_manifest(
     settings: TilingSettings, image: Field, entries: Iterable[ImageRecord], versions: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of a manifest."""
+    """Return the content of a manifest; its number, time and hash come with its commit."""
     return {
         "version": LAYOUT,
-        "created": utc(datetime.now(UTC)),
         "spec": settings.spec.to_json(),
         "settings": settings.to_json(),
         "columns": len(COLUMNS),

@@ -19,12 +19,12 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
-from tests.data_prep.dataset.test_croissant import IMAGE, manifest
+from tests.data_prep.dataset.test_croissant import DAY, IMAGE, manifest
 from tests.interleaving import Exploration, at_once, perform
 
 ROOT = "/tiles"
 RUNS = ("20261127T113000-0000000a", "20261127T113000-0000000b")
-OLD, DAY = "20200101T000000-0123abcd", "2020-01-02T00:00:00+00:00"
+OLD = "20200101T000000-0123abcd"
 
 
 def content(number, *shards, **more):

@@ -11,11 +11,10 @@ from data_prep.dataset.commit import read_head
 from data_prep.dataset.convert import convert_layout
 from distkeras_grid.dataset.versions import present_manifest
 from distkeras_grid.errors import PathNotFoundError, SchemaError
-from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
+from tests.data_prep.dataset.test_croissant import DAY, IMAGE, OTHER, manifest
 from tests.local_files import LocalFiles, Stop
 
 HEX = "0" * 32
-DAY = "2026-11-20T00:00:00+00:00"
 LEFT = (f"_owner.{HEX}", f"_new-8.{HEX}", f"_old-1.{HEX}", f"_dataset.{HEX}", "_update.json")
 CARDS = {".huggingface.yaml", "_croissant.json", "_README.md"}
 

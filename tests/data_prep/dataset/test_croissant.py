@@ -15,12 +15,14 @@ from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import SchemaError
 
 SPEC = TileSpec(32, angles=[0])
+DAY = "2026-11-20T00:00:00+00:00"
 
 
 def manifest(*entries, encoding="raw"):
     settings = TilingSettings("/raw", "/tiles", SPEC, encoding=encoding)
     image = image_field(SPEC, 1, "uint8", encoding, ("a", "b"), 8)
-    more = {"hash": "f" * 64, "last_update": 41, "last_shard": 7, "shards": ["shard=3", "shard=7"]}
+    more = {"last_shard": 7, "shards": ["shard=3", "shard=7"], "created": DAY}
+    more |= {"hash": "f" * 64, "last_update": 41}
     return {**build_manifest(settings, image, entries, {}), **more}
 
 
