@@ -21,7 +21,7 @@ from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import annotate_each
 from distkeras_grid.dataset.manifest import REMOVED, DuplicatePair, shard_number
-from distkeras_grid.errors import EmptySplitError
+from distkeras_grid.errors import BusyError, EmptyDataError, EmptySplitError
 from tests.interleaving import Files, perform
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
@@ -107,7 +107,9 @@ def plan_of(base, head, names):
     return plan_update(base, head, records, listing, diff, scans, fingerprints, settings)
 
 
-def publish(monkeypatch, disk, night, *, lost=(), keeps_none=(), killed_in=None, **more):
+def publish(
+    monkeypatch, disk, night, *, lost=(), keeps_none=(), killed_in=None, meanwhile=None, **more
+):
     """Publish a night whose shards are cut by nobody; return the last manifest."""
     cut = []
 
@@ -115,6 +117,8 @@ def publish(monkeypatch, disk, night, *, lost=(), keeps_none=(), killed_in=None,
         cut.append(folder)
         if len(cut) == killed_in:
             raise KeyboardInterrupt
+        if meanwhile is not None:
+            meanwhile()
         disk.held[folder] = b"tiles"
         missing = {each.sha256: "it is gone" for each in plan.sources if each.source in lost}
         dropped = {each.sha256: each.tiles for each in plan.sources if each.source in keeps_none}
@@ -146,6 +150,22 @@ def test_a_night_of_many_shards_appears_complete_or_not_at_all(monkeypatch, upda
     assert {entry.shard for entry in disk.head.entries.values()} == {*range(count)}
     names = {*manifest["shards"], "_versions/0.json", *CARDS}
     assert set(disk.held) == {f"/tiles/{name}" for name in names}
+
+
+def test_a_night_that_another_one_overtakes_while_it_cuts_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    disk = Disk()
+    publish(monkeypatch, disk, first_night())
+    one, other = (next_night(disk, ["class0/specimen99999/new.tif"]) for _ in range(2))
+    after = {}
+
+    def overtake():
+        publish(monkeypatch, disk, other, update=True)
+        after.update(disk.held)
+
+    with pytest.raises(BusyError, match="has version 1 by now"):
+        publish(monkeypatch, disk, one, meanwhile=overtake, update=True)
+    assert disk.held == after
 
 
 @pytest.mark.full
@@ -225,6 +245,10 @@ def test_conditions_that_leave_a_class_without_tiles_in_a_split_are_refused(monk
         publish(monkeypatch, disk, night, keeps_none=none, keep="mean>0")
     assert [each[:2] for each in raised.value.cells] == [cell]
     assert disk.head is None
+    every = {each.source for each in night.planned}
+    with pytest.raises(EmptyDataError, match="keep"):
+        publish(monkeypatch, disk, first_night(), keeps_none=every, keep="mean>0", allow_empty=True)
+    assert disk.held == {}
     accepted = publish(monkeypatch, disk, first_night(), keeps_none=none, allow_empty=True)
     assert accepted["counts"][cell[1]].get(cell[0], 0) == 0
 

@@ -19,24 +19,19 @@ import pytest
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, plan_tiles, tile_images, update_tiles
-from data_prep.dataset import shards, update
+from data_prep.dataset import shards
 from data_prep.geometry.tile_layout import count_tiles
 from data_prep.images import file_access
 from data_prep.images.file_access import FileOpener
 from data_prep.images.open_image import decode_image
 from data_prep.spark import driver, scan
 from data_prep.spark.leak_check import check_leaks_of
-from data_prep.splits.fingerprint_store import load_fingerprints
 from distkeras_grid.dataset.manifest import shard_number
 from distkeras_grid.errors import (
-    BusyError,
     ConfigurationError,
-    EmptyDataError,
-    OutputExistsError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
-from distkeras_grid.spark.storage import Storage
 from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
@@ -174,13 +169,6 @@ def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     assert {row.source for row in rows} == set(entries) - {"b/half.png"}
 
 
-@pytest.mark.full
-def test_where_no_tile_meets_the_conditions_nothing_is_written(spark, settings):
-    with pytest.raises(EmptyDataError, match="keep"):
-        update_tiles(replace(settings, keep="bg_fraction>0.999"), spark=spark)
-    assert not Path(settings.output).exists()
-
-
 def test_two_nights(spark, settings, first, folder, tmp_path, cut):
     assert (first.new, first.changed, first.left_out) == (8, 0, {})
     assert shards_of(settings) == [0]
@@ -235,31 +223,6 @@ def test_two_nights(spark, settings, first, folder, tmp_path, cut):
     ]
 
 
-def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
-    spark, once, settings, first, tmp_path, monkeypatch
-):
-    jobs = []
-    inspect = driver.measure_files
-
-    def watched(*arguments):
-        found = inspect(*arguments)
-        jobs.append(len(found))
-        return found
-
-    monkeypatch.setattr(driver, "measure_files", watched)
-    monkeypatch.setattr(scan, "FILES_PER_JOB", 3)
-    parted = replace(settings, output=str(tmp_path / "parted"))
-    update_tiles(parted, spark=spark)
-    assert len(jobs) > 1
-    assert set(jobs[:-1]) == {3}
-    files = Storage(spark)
-    whole, of_parts = (load_fingerprints(files, each.output) for each in (settings, parted))
-    assert dict(whole) == dict(of_parts)
-    assert len(whole) > 3
-    assert rows_of(spark, settings.output) == rows_of(spark, parted.output)
-    assert splits_of(spark, settings.output) == splits_of(spark, parted.output)
-
-
 def spoil(folder):
     """Files of which each ended the night."""
     (folder / "a" / "empty.png").write_bytes(b"")
@@ -290,27 +253,6 @@ def test_one_bad_file_is_one_line_and_not_the_end_of_the_night(
     again = update_tiles(night, spark=spark)
     assert (set(again.left_out), again.tiles, again.unchanged) == (bad | UNSEEN, 0, 8)
     assert again.manifest["last_update"] == done.manifest["last_update"]
-
-
-def test_a_file_that_could_not_be_read_is_tried_again(spark, settings, folder, monkeypatch):
-    """Its file is as it was, so a moment without a network left a good image out for good."""
-    path = folder / "a" / "new.png"
-    draw(path, 60)
-    content, stamp = path.read_bytes(), path.stat().st_mtime_ns
-    list_images = update.list_images
-
-    def late(*arguments, **options):
-        found = list_images(*arguments, **options)
-        path.unlink()
-        return found
-
-    monkeypatch.setattr(update, "list_images", late)
-    assert set(update_tiles(settings, spark=spark).left_out) == {"a/new.png"}
-    monkeypatch.undo()
-    path.write_bytes(content)
-    os.utime(path, ns=(stamp, stamp))
-    after = update_tiles(settings, spark=spark)
-    assert (after.new, after.left_out) == (1, {})
 
 
 @pytest.mark.parametrize(
@@ -375,6 +317,8 @@ def test_a_plan_tells_and_writes_nothing(spark, once, settings, folder):
     draw(folder / "b" / "1.png", 21)
     later = plan_tiles(settings, spark=spark)
     assert (later.changed, later.unchanged) == (1, 7)
+    with pytest.raises(ConfigurationError, match=r"overlap 0\.5, and this update says 0\.25"):
+        plan_tiles(replace(settings, spec=replace(SPEC, overlap=0.25)), spark=spark)
     assert sorted(Path(settings.output).rglob("*")) == before
 
 
@@ -393,45 +337,6 @@ def test_each_night_leaves_a_report(once):
         assert len(outlines) == 8
         assert sum(each.count("z") for each in outlines) == told["angles"][angle]
     assert page.count("<img ") == 16
-
-
-@pytest.mark.usefixtures("first")
-def test_of_two_nights_at_once_the_later_one_changes_nothing(spark, settings, folder, monkeypatch):
-    draw(folder / "a" / "new.png", 20)
-    verify, done = driver.verify_row_counts, []
-
-    def second(*what, **how):
-        monkeypatch.undo()
-        done.append(update_tiles(settings, spark=spark))
-        return verify(*what, **how)
-
-    monkeypatch.setattr(driver, "verify_row_counts", second)
-    with pytest.raises(BusyError, match="has version 1 by now"):
-        update_tiles(settings, spark=spark)
-    assert done[0].new == 1
-    assert "a/new.png" in splits_of(spark, settings.output)
-    assert head_of(settings) == done[0].manifest
-    assert left_over(settings) == set()
-
-
-@pytest.mark.usefixtures("first")
-def test_what_does_not_fit_the_data_set_is_refused(spark, settings, folder, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"overlap 0\.5, and this update says 0\.25"):
-        update_tiles(replace(settings, spec=replace(SPEC, overlap=0.25)), spark=spark)
-    with pytest.raises(ConfigurationError, match="with seed 0"):
-        update_tiles(replace(settings, seed=1), spark=spark)
-    draw(folder / "c" / "0.png", 40)
-    Image.new("RGB", (64, 48), (200, 0, 0)).save(folder / "a" / "red.png")
-    found = update_tiles(settings, spark=spark)
-    assert "class 'c'" in found.left_out["c/0.png"]
-    assert "3 channels" in found.left_out["a/red.png"]
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(EmptyDataError):
-        update_tiles(replace(settings, input=str(tmp_path / "empty"), prune=True), spark=spark)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(OutputExistsError):
-        update_tiles(replace(settings, output=str(tmp_path / "mine")), spark=spark)
 
 
 @pytest.mark.full

@@ -46,6 +46,7 @@ from data_prep.spark.scan import (
     measure_files,
     one_image_a_batch,
     records_of,
+    run_in_batches,
     scan_task,
 )
 from distkeras_grid.dataset.manifest import TILED, ImageRecord
@@ -200,6 +201,22 @@ def test_both_ways_of_reading_see_the_same(spark, paths, kind):
     assert found[f"file:{paths[1]}"].error
     # Spark tells nothing of a file that is gone.
     assert (f"file:{paths[2]}" in found) == (kind == "file")
+
+
+def test_many_files_are_looked_at_in_several_jobs(monkeypatch):
+    monkeypatch.setattr("data_prep.spark.scan.FILES_PER_JOB", 3)
+    jobs = []
+
+    def work(lengths, _):
+        jobs.append(lengths)
+        return list(lengths)
+
+    lengths = {f"{number}.png": number for number in range(8)}
+    assert list(run_in_batches(work, lengths, Reader(FileOpener("file"), None), print)) == [
+        *lengths
+    ]
+    assert [len(each) for each in jobs] == [3, 3, 2]
+    assert {uri: length for each in jobs for uri, length in each.items()} == lengths
 
 
 @pytest.mark.full
