@@ -23,9 +23,9 @@ def root(tmp_path):
     return tmp_path
 
 
-def publish_unchanged(root):
+def publish_unchanged(root, say=pytest.fail):
     files = LocalFiles()
-    publish_tables(files, str(root), require_head(files, str(root)), None)
+    publish_tables(files, str(root), require_head(files, str(root)), None, say)
 
 
 def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
@@ -38,6 +38,23 @@ def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
         assert "f" * 64 in (root / name).read_text()
     assert (root / "_versions" / "3.json").read_text() == before
     assert {path.name for path in root.iterdir()} == {"_versions", CARD, FILE, PAGE}
+
+
+def test_what_a_person_wrote_stays_and_is_on_the_page(root):
+    publish_unchanged(root)
+    told = json.loads((root / FILE).read_text()) | {"license": "CC-BY-4.0"}
+    (root / FILE).write_text(json.dumps(told))
+    page = (root / PAGE).read_text()
+    (root / PAGE).write_text(page.replace("## Origin", "## Origin\n\nA lake."))
+    publish_unchanged(root)
+    assert json.loads((root / FILE).read_text())["license"] == "CC-BY-4.0"
+    for part in ("A lake.", "Licence: CC-BY-4.0"):
+        assert (root / PAGE).read_text().count(part) == 1
+    (root / PAGE).write_text("of somebody's own")
+    said = []
+    publish_unchanged(root, said.append)
+    assert (root / PAGE).read_text() == "of somebody's own"
+    assert len(said) == 1
 
 
 def test_a_file_that_says_the_same_is_not_written(root):
