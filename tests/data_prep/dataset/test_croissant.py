@@ -18,12 +18,13 @@ SPEC = TileSpec(32, angles=[0])
 DAY = "2026-11-20T00:00:00+00:00"
 
 
-def manifest(*entries, encoding="raw"):
+def manifest(*entries, encoding="raw", classes=("a", "b"), **more):
+    """Return the content of a manifest of version 41."""
     settings = TilingSettings("/raw", "/tiles", SPEC, encoding=encoding)
-    image = image_field(SPEC, 1, "uint8", encoding, ("a", "b"), 8)
-    more = {"last_shard": 7, "shards": ["shard=3", "shard=7"], "created": DAY}
-    more |= {"hash": "f" * 64, "last_update": 41}
-    return {**build_manifest(settings, image, entries, {}), **more}
+    image = image_field(SPEC, 1, "uint8", encoding, classes, 8)
+    commit = {"hash": "f" * 64, "last_update": 41, "created": DAY}
+    shards = {"last_shard": 7, "shards": ["shard=3", "shard=7"]}
+    return {**build_manifest(settings, image, entries, {}), **commit, **shards, **more}
 
 
 IMAGE = ImageRecord("a/0.png", TILED, tiles=4, label="a", split="train", sha256="0" * 64)

@@ -7,31 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.dataset import manifest
-from data_prep.dataset.manifest import DataSet, build_manifest
+from data_prep.dataset import manifest as manifest_module
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.schema import COLUMNS
 from data_prep.dataset.settings import TilingSettings
-from data_prep.geometry.grid import TileSpec
 from distkeras_grid.dataset.manifest import TILED, DuplicatePair, ImageRecord
 from distkeras_grid.errors import ConfigurationError, SchemaError
-from distkeras_grid.feeding.schema import Field
+from tests.data_prep.dataset.test_croissant import SPEC, manifest
 
-SETTINGS = TilingSettings("in", "out", TileSpec(32, angles=[0]))
+SETTINGS = TilingSettings("in", "out", SPEC)
 
 
 def content():
-    image = Field("image", (32, 32, 1), classes=("a",))
-    entry = ImageRecord(
-        "a/0.png", TILED, 4, sha256="a" * 64, label="a", split="train", shard=0, update=0
-    )
-    built = build_manifest(SETTINGS, image, [entry], {})
-    return json.loads(json.dumps({**built, "last_shard": 0, "last_update": 0}))
+    values = {"sha256": "a" * 64, "label": "a", "split": "train", "shard": 3, "update": 0}
+    return json.loads(json.dumps(manifest(ImageRecord("a/0.png", TILED, 4, **values))))
 
 
 def test_what_was_written_is_read():
     known = DataSet.from_json(content())
-    assert known.entries["a/0.png"].shard == 0
-    assert (known.manifest.last_shard, known.image.classes) == (0, ("a",))
+    assert known.entries["a/0.png"].shard == 3
+    assert (known.manifest.last_shard, known.image.classes) == (7, ("a", "b"))
     known.check_settings(SETTINGS)
 
 
@@ -56,7 +51,7 @@ def test_an_update_brings_no_column_that_the_tiles_lack(monkeypatch):
     """Which columns a reader saw depended on the file that it opened first."""
     known, count = DataSet.from_json(content()), len(COLUMNS)
     added = ("sharpness", "double", "for the test")
-    monkeypatch.setattr(manifest, "COLUMNS", (*COLUMNS, added))
+    monkeypatch.setattr(manifest_module, "COLUMNS", (*COLUMNS, added))
     with pytest.raises(ConfigurationError, match=rf"{count} columns.* {count + 1}\..*--overwrite"):
         known.check_settings(SETTINGS)
 
