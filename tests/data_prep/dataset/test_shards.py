@@ -12,16 +12,14 @@ import pytest
 from data_prep import TileSpec, TilingSettings
 from data_prep.dataset import shards
 from data_prep.dataset.commit import read_head
-from data_prep.dataset.diff import FileInfo, diff_folder
 from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.plan import stored_bytes
 from data_prep.dataset.shards import Shards
 from data_prep.dataset.shards import divide_shards as divide
-from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
-from data_prep.splits.labels import annotate_each
 from distkeras_grid.dataset.manifest import REMOVED, DuplicatePair, shard_number
 from distkeras_grid.errors import BusyError, EmptyDataError, EmptySplitError
+from tests.data_prep.dataset.test_update_plan import plan_of
 from tests.interleaving import Files, perform
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
@@ -30,7 +28,8 @@ SETTINGS = TilingSettings(
     labels="folder:1",
     group=r"/(?P<group>specimen\d+)/",
 )
-IMAGES = 3000
+#: Without a look at the classes of each split.
+PLANNED = replace(SETTINGS, allow_empty=True)
 
 
 class Disk(Files):
@@ -65,46 +64,28 @@ def divide_shards(plan):
     return divide(plan.planned, {path: stored_bytes(each) for path, each in plan.scans.items()})
 
 
-def found_in(listed):
-    """Return what the first pass finds in each image."""
-    digest = {name: hashlib.sha256(name.encode()).hexdigest() for name in listed}
-    return {
-        name: ImageScan(
-            *(file.uri, digest[name], 2272, 1704, 1, "uint8", 15_600.0, None),
-            bits=8,
-            pixel_sha256=digest[name],
-            tiles=11_864,
-        )
-        for name, file in listed.items()
-    }
+def scan_of(name):
+    """What the first pass finds in an image."""
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return ImageScan(
+        *(name, digest, 2272, 1704, 1, "uint8", 15_600.0, None),
+        bits=8,
+        pixel_sha256=digest,
+        tiles=11_864,
+    )
 
 
-def first_night():
-    """A laboratory's whole archive: many images, of which each becomes 185 MB of tiles."""
-    return plan_of(None, None, archive())
-
-
-def archive():
-    return [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(IMAGES)]
+def first_night(images=60):
+    """An archive, of which each image becomes 185 MB of tiles."""
+    names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(images)]
+    return plan_of(names, PLANNED, measure=scan_of)
 
 
 def next_night(disk, there, **records):
     """An update that scans these files again; some records of the one before are other ones."""
     head = disk.head
     base = replace(head, entries=head.entries | {each.source: each for each in records.values()})
-    return plan_of(base, head, there)
-
-
-def plan_of(base, head, names):
-    files = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
-    labels, problems = annotate_each(names, SETTINGS.labels, str, SETTINGS.group)
-    records, classes = (base.entries, base.image.classes) if base else ({}, ())
-    diff = diff_folder(records, files, labels, problems, classes, prune=False)
-    listing = Listing(files, {}, labels, labels, problems)
-    scans = found_in({path: files[path] for path in diff.to_scan})
-    fingerprints = Fingerprints({}, {})
-    settings = replace(SETTINGS, allow_empty=True)
-    return plan_update(base, head, records, listing, diff, scans, fingerprints, settings)
+    return plan_of(there, PLANNED, base=base, head=head, measure=scan_of)
 
 
 def publish(
@@ -129,22 +110,29 @@ def publish(
     return Shards(None, disk, replace(SETTINGS, **more), None, [].append, night).publish()
 
 
+@pytest.fixture
+def disk(monkeypatch):
+    """The first night is over."""
+    disk = Disk()
+    publish(monkeypatch, disk, first_night())
+    return disk
+
+
 @pytest.mark.parametrize("update", [False, True])
 def test_a_night_of_many_shards_appears_complete_or_not_at_all(monkeypatch, update):
     """Its manifest was written twice for each shard: 45 GB for 100,000 images."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 400)
-    disk, night = Disk(), first_night()
+    disk, night = Disk(), first_night(400)
     count = len(divide_shards(night))
     assert count > 3
     with pytest.raises(KeyboardInterrupt):
         publish(monkeypatch, disk, night, killed_in=count, update=update)
     assert disk.held == {}
     disk = Disk()
-    manifest = publish(monkeypatch, disk, first_night(), update=update)
+    manifest = publish(monkeypatch, disk, first_night(400), update=update)
     assert (disk.manifests, manifest["last_update"]) == (1, 0)
     assert [shard_number(name) for name in manifest["shards"]] == [*range(count)]
     text = disk.held["/tiles/_versions/0.json"]
-    assert len(text) < 600 * IMAGES
+    assert len(text) < 600 * 400
     assert disk.moved < 4 * len(text)
     assert json.loads(text) == json.loads(json.dumps(manifest))
     assert {entry.shard for entry in disk.head.entries.values()} == {*range(count)}
@@ -152,10 +140,7 @@ def test_a_night_of_many_shards_appears_complete_or_not_at_all(monkeypatch, upda
     assert set(disk.held) == {f"/tiles/{name}" for name in names}
 
 
-def test_a_night_that_another_one_overtakes_while_it_cuts_leaves_nothing(monkeypatch):
-    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
-    disk = Disk()
-    publish(monkeypatch, disk, first_night())
+def test_a_night_that_another_one_overtakes_while_it_cuts_leaves_nothing(monkeypatch, disk):
     one, other = (next_night(disk, ["class0/specimen99999/new.tif"]) for _ in range(2))
     after = {}
 
@@ -186,11 +171,8 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
     assert number == 43
 
 
-def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monkeypatch):
+def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monkeypatch, disk):
     """Its split was forgotten, and a specimen of train came back in test."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
-    disk = Disk()
-    publish(monkeypatch, disk, first_night())
     name = "class0/specimen00000/000005.tif"
     former = disk.head.entries[name]
     gone = replace(former, status=REMOVED, tiles=0, shard=None)
@@ -206,11 +188,8 @@ def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monke
     assert [each.split for each in again.planned] == [former.split]
 
 
-def test_what_a_lost_picture_was_like_is_not_told_of_the_former_tiles(monkeypatch):
+def test_what_a_lost_picture_was_like_is_not_told_of_the_former_tiles(monkeypatch, disk):
     """The manifest said it of the picture whose tiles are kept under this path."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
-    disk = Disk()
-    publish(monkeypatch, disk, first_night())
     name, other, third = (f"class{n}/specimen00000/00000{n}.tif" for n in range(3))
     former = disk.head.entries[name]
     changed = replace(former, sha256="0" * 64, pixel_sha256="0" * 64, modified=2)
@@ -220,11 +199,8 @@ def test_what_a_lost_picture_was_like_is_not_told_of_the_former_tiles(monkeypatc
     assert manifest["near_duplicates"] == [{"one": other, "other": third, "why": "w"}]
 
 
-def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
+def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch, disk):
     """It was trained on again as soon as somebody saved the file again."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
-    disk = Disk()
-    publish(monkeypatch, disk, first_night())
     name = "class0/specimen00000/000005.tif"
     former = disk.head.entries[name]
     former = replace(former, set_aside="blurred", by_hand=("label",))
@@ -236,7 +212,6 @@ def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
 
 def test_conditions_that_leave_a_class_without_tiles_in_a_split_are_refused(monkeypatch):
     """Nothing was said of it."""
-    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
     night = first_night()
     cell = night.planned[0].label, night.planned[0].split
     none = {each.source for each in night.planned if (each.label, each.split) == cell}
@@ -257,7 +232,7 @@ CARDS = [".huggingface.yaml", "_croissant.json", "_README.md"]
 
 
 def test_shards_are_bounded_in_size():
-    night = first_night()
+    night = first_night(400)
     sizes = [
         sum(night.scans[each.source].tile_bytes * each.tiles for each in some)
         for some in divide_shards(night)

@@ -18,20 +18,20 @@ SETTINGS = TilingSettings("raw", "tiles", split="0.5:0.5", on_error="skip")
 NAMES = [*(f"a/{i}.png" for i in range(4)), *(f"b/{i}.png" for i in range(4))]
 
 
-def plan_of(names, settings=SETTINGS, *, table="", broken=(), colour=()):
-    """Return the plan of a new data set; `broken` files cannot be decoded."""
+def scan_of(path, broken=(), colour=()):
+    error = "cut" if path in broken else None
+    return replace(scan(path, None, error, 3 if path in colour else 1), bits=8)
+
+
+def plan_of(names, settings=SETTINGS, *, base=None, head=None, table="", measure=scan_of, **looks):
+    """Return the plan of a data set that gets these files; `broken` ones cannot be decoded."""
     files = {name: FileInfo(name, 10, 1) for name in names}
     labels, problems = annotate_each(names, settings.labels, lambda _: table, settings.group)
-    diff = diff_folder({}, files, labels, problems, (), prune=False)
+    records, classes = (base.entries, base.image.classes) if base else ({}, ())
+    diff = diff_folder(records, files, labels, problems, classes, prune=False)
     return plan_update(
-        *(None, None, {}, Listing(files, {}, labels, labels, problems), diff),
-        {
-            path: replace(
-                scan(path, None, "cut" if path in broken else None, 3 if path in colour else 1),
-                bits=8,
-            )
-            for path in diff.to_scan
-        },
+        *(base, head, records, Listing(files, {}, labels, labels, problems), diff),
+        {path: measure(path, **looks) for path in diff.to_scan},
         Fingerprints({}, {}),
         settings,
     )
