@@ -88,6 +88,7 @@ def test_wrong_values_are_one_line_and_code_2(called, capsys):
 
 def check(folder, *flags):
     """Check as `submit` does."""
+    (folder / "raw").mkdir(exist_ok=True)
     submission = Submission("job.py", [], "", master="spark://host:7077")
     paths = ("--input", f"{folder}/raw", "--output", f"{folder}/tiles")
     parsed = tile.build_parser().parse_args([*paths, *flags])
@@ -96,17 +97,15 @@ def check(folder, *flags):
 
 @pytest.mark.parametrize("flags", [(), ("--update",), ("--overwrite",)])
 def test_tiles_of_an_earlier_layout_are_refused_and_not_touched(tmp_path, flags):
-    (tmp_path / "raw").mkdir()
     (tmp_path / "tiles" / "shard=0").mkdir(parents=True)
     (tmp_path / "tiles" / "_dataset.json").write_text("{}")
-    before = sorted(tmp_path.rglob("*"))
+    before = sorted((tmp_path / "tiles").rglob("*"))
     with pytest.raises(SchemaError, match="--convert"):
         check(tmp_path, *flags)
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted((tmp_path / "tiles").rglob("*")) == before
 
 
 def test_what_is_something_else_besides_is_not_replaced(tmp_path):
-    (tmp_path / "raw").mkdir()
     (tmp_path / "tiles" / "_versions").mkdir(parents=True)
     (tmp_path / "tiles" / "_versions" / "4.json").write_text("{}")
     (tmp_path / "tiles" / "_ingest.json").write_text("")
@@ -115,7 +114,6 @@ def test_what_is_something_else_besides_is_not_replaced(tmp_path):
 
 
 def test_what_a_killed_first_run_has_left_is_taken_up(tmp_path):
-    (tmp_path / "raw").mkdir()
     for name in ("shard=0-20261127T113000-1f2e3d4c", "_likeness", "_versions"):
         (tmp_path / "tiles" / name).mkdir(parents=True)
         check(tmp_path)
@@ -123,7 +121,6 @@ def test_what_a_killed_first_run_has_left_is_taken_up(tmp_path):
 
 def test_an_update_that_disagrees_with_what_is_there(tmp_path):
     made = TilingSettings("images", "tiles", TileSpec(64), channels="3", update=True)
-    (tmp_path / "raw").mkdir()
     (tmp_path / "tiles" / "_versions").mkdir(parents=True)
     content = {"image": {}, "sources": [], "spec": made.spec.to_json(), "settings": made.to_json()}
     content |= {"columns": len(COLUMNS), "last_shard": -1, "last_update": 0}
