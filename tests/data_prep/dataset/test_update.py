@@ -29,6 +29,7 @@ from data_prep.spark.leak_check import check_leaks_of
 from distkeras_grid.dataset.manifest import shard_number
 from distkeras_grid.errors import (
     ConfigurationError,
+    SchemaError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
@@ -167,6 +168,39 @@ def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     rows = read_parquet(spark, night.output).select("source").collect()
     assert len(rows) == changed.manifest["tiles"]
     assert {row.source for row in rows} == set(entries) - {"b/half.png"}
+
+
+@pytest.mark.full
+def test_zones_are_kept_off_and_followed(spark, settings, folder, tmp_path):
+    for path in folder.glob("*/*.png"):
+        pixels = np.asarray(Image.open(path)) // 2
+        pixels[:12] = 255
+        Image.fromarray(pixels).save(path)
+    (folder / "a" / "0 [x].png").rename(folder / "a" / "0.png")
+    table, bar = tmp_path / "zones.csv", "0,0,48,12\n"
+    table.write_text(f"file,left,top,right,bottom\na/0.png,{bar}b/0.png,{bar}")
+    zoned = replace(settings, zones=str(table))
+
+    def without_bar():
+        brightest = Counter()
+        for row in read_parquet(spark, settings.output).select("source", "image").collect():
+            brightest[row.source] = max(brightest[row.source], *row.image)
+        return {source for source, value in brightest.items() if value < 200}
+
+    assert update_tiles(zoned, spark=spark).new == 8
+    assert without_bar() == {"a/0.png", "b/0.png"}
+    assert update_tiles(zoned, spark=spark).unchanged == 8
+    with table.open("a") as file:
+        file.write(f"a/1 [x].png,{bar}")
+    second = update_tiles(zoned, spark=spark)
+    assert (second.new, second.changed, second.unchanged) == (0, 1, 7)
+    assert without_bar() == {"a/0.png", "b/0.png", "a/1 [x].png"}
+    with pytest.raises(ConfigurationError):
+        update_tiles(settings, spark=spark)
+    with table.open("a") as file:
+        file.write(f"b/7.png,{bar}")
+    with pytest.raises(SchemaError, match=r"b/7\.png"):
+        update_tiles(zoned, spark=spark)
 
 
 def test_two_nights(spark, settings, first, folder, tmp_path, cut):
