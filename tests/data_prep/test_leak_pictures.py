@@ -43,9 +43,6 @@ def test_a_copy_brings_its_group_to_the_picture_that_is_tiled():
 def test_what_has_no_tiles_leaks_nothing():
     entries = [entry("a.png", "train", REMOVED, group="g"), entry("b.png", "test", group="g")]
     assert find_leaks(pictures_of([*entries, entry("c.png", "train", REMOVED, "e")])) == []
-
-
-def test_what_is_set_aside_leaks_nothing():
     aside = replace(entry("b.png", "test", group="g"), set_aside="blurred")
     assert find_leaks(pictures_of([entry("a.png", "train", group="g"), aside])) == []
 
@@ -81,9 +78,9 @@ def test_folds_are_judged_like_splits():
     assert leaks_of_folds(known, replace(folds, held_out={"a.png": "x_0"}), alike) == []
 
 
-def folder(*names, group=None, whole=True):
+def folder(*names, split=FIRST_FOLDER, group=None, whole=True):
     groups = None if group is None else re.compile(group)
-    return divided(dict.fromkeys(names, "c"), re.compile(FIRST_FOLDER), groups, whole=whole)
+    return divided(dict.fromkeys(names, "c"), re.compile(split), groups, whole=whole)
 
 
 def test_one_file_under_two_names_leaks_only_if_the_splits_differ():
@@ -92,10 +89,11 @@ def test_one_file_under_two_names_leaks_only_if_the_splits_differ():
 
 
 def test_a_pattern_that_finds_no_group_anywhere_is_no_proof():
-    names = "train/S1_a.png", "test/b.png"
-    assert [each.group for each in folder(*names, group="(?P<group>S[0-9])")] == [None, "S1"]
+    names = "x/train/S1_a.png", "x/test/b.png"
+    named = partial(folder, split="^x/(?P<split>[^/]+)/")
+    assert [each.group for each in named(*names, group="(?P<group>S[0-9])")] == [None, "S1"]
     with pytest.raises(LabelError):
-        folder(*names, group="(?P<group>T[0-9])")
+        named(*names, group="(?P<group>T[0-9])")
 
 
 def test_composed_and_decomposed_letters_are_one_group_and_two_files():
