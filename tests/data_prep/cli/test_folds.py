@@ -10,7 +10,7 @@ import pytest
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.folds import main, make_folds
 from distkeras_grid import AccuracyEvaluator
-from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError
+from distkeras_grid.errors import DataError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
@@ -106,13 +106,3 @@ def test_a_notebook_sees_the_specimens_of_a_fold_and_of_a_version(spark, setting
     frame = read_parquet(spark, settings.output)
     store = catalogue(frame, resolve_columns(frame, "image", "label"), "").store
     assert len(set(store.pool.images)) == len(sources(frame))
-
-
-def test_what_is_not_there_is_named(spark, settings, tmp_path):
-    with pytest.raises(SchemaError):
-        read_tiles(settings.output, splits=("train",), fold="fold_0")
-    with pytest.raises(PathNotFoundError):
-        make_folds(str(tmp_path / "raw"), "3", spark=spark)
-    make_folds(settings.output, "2", spark=spark)
-    with pytest.raises(SchemaError):
-        read_tiles(settings.output, splits=("train",), fold="fold_2")
