@@ -206,45 +206,16 @@ def test_images_that_are_not_there_are_refused(spark, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index, tmp_path):
+def test_a_model_predicts_the_same_of_tiles_that_nobody_wrote(index, written):
     import keras
 
-    from distkeras_grid import AveragingTrainer, LocalSets, ModelPredictor
+    from distkeras_grid import ModelPredictor
 
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [
-            keras.Input((32, 32, 1)),
-            keras.layers.AveragePooling2D(32),
-            keras.layers.Flatten(),
-            keras.layers.Dense(2),
-        ]
+    layers = [keras.Input((32, 32, 1)), keras.layers.Flatten(), keras.layers.Dense(2)]
+    predictor = ModelPredictor(keras.Sequential(layers), features_col="image")
+    found, expected = (
+        [row.prediction for row in predictor.predict(frame).orderBy(*POSITION).collect()]
+        for frame in (cut(index), written)
     )
-    rows = cut(index)
-    train, validation, test = (
-        rows.where(f"split = '{split}'") for split in ("train", "validation", "test")
-    )
-    arguments = {
-        "worker_optimizer": keras.optimizers.Adam(0.3),
-        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        "metrics": ["accuracy"],
-        "features_col": "image",
-        "batch_size": 16,
-        "num_workers": 2,
-        "progress": False,
-    }
-    trainer = AveragingTrainer(model, num_epoch=6, **arguments)
-    trained = trainer.train(train, validation_data=validation, seed=2)
-    assert trainer.history.samples == 6 * train.count()
-    assert trainer.history.history["val_accuracy"][-1] > 0.95
-    found = ModelPredictor(trained, features_col="image").predict(test).collect()
-    right = [int(np.argmax(row.prediction)) == row.label for row in found]
-    assert len(right) == test.count() > 50
-    assert np.mean(right) > 0.95
-    rows.write.parquet(str(tmp_path / "index"))
-    sets = LocalSets(str(tmp_path / "index"), iterations=6, local_train=64, local_test=32)
-    trainer = AveragingTrainer(model, **arguments)
-    trainer.train(sets, validation_data=test, seed=0)
-    assert trainer.history.samples == 6 * 2 * 64
-    assert trainer.history.history["val_accuracy"][-1] > 0.95
-    assert trainer.history.local_tests().accuracy.iloc[-1] > 0.9
+    assert len(found) > 50
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
