@@ -139,37 +139,16 @@ def test_files_are_sorted_compressed_and_without_dictionary(once):
         assert not image.has_dictionary_page
 
 
-@pytest.fixture(scope="module")
-def varied(spark, once, tmp_path_factory):
-    """The same images with two copies, as JPEG, in groups."""
-    root = tmp_path_factory.mktemp("varied")
-    folder = once.copy_images(root)
-    for name in ("7.png", "8.png"):
-        (folder / "a" / name).write_bytes((folder / "a" / "0.png").read_bytes())
-    settings = replace(
-        once.settings,
-        input=str(folder),
-        output=str(root / "tiles"),
-        encoding="jpeg",
-        quality=95,
-        group=r"(?P<group>[0-9])\.png",
-    )
-    return FirstNight.of(settings, spark)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("encoding", ["jpeg", "png"])
 def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
-    spark, varied, settings, tmp_path, monkeypatch, encoding
+    spark, settings, tmp_path, monkeypatch, encoding
 ):
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     datasets = pytest.importorskip("datasets")
-    if encoding == "jpeg":
-        settings, manifest = varied.settings, varied.done.manifest
-    else:
-        settings = replace(settings, encoding=encoding)
-        manifest = tile_images(settings, spark=spark)
+    settings = replace(settings, encoding=encoding)
+    manifest = tile_images(settings, spark=spark)
     found = datasets.load_dataset(settings.output, cache_dir=str(tmp_path / "cache"))
     counts = {split: sum(by_class.values()) for split, by_class in manifest["counts"].items()}
     assert {split: len(rows) for split, rows in found.items()} == counts
@@ -185,16 +164,6 @@ def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
         pixels = expected[row["source"], row["angle"], row["x"], row["y"]]
         assert image.shape == pixels.shape
         assert encoding != "png" or np.array_equal(image, pixels)
-
-
-def test_identical_files_are_one_source(spark, varied):
-    settings, manifest = varied.settings, varied.done.manifest
-    left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
-    assert left_out == {
-        "a/7.png": "the same bytes as a/0.png",
-        "a/8.png": "the same bytes as a/0.png",
-    }
-    assert read_parquet(spark, settings.output).select("source").distinct().count() == 12
 
 
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
