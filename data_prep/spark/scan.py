@@ -74,8 +74,6 @@ class Reader:
     """How tasks read the images."""
 
     opening: FileOpener
-    # Returns the columns ``path`` and ``content`` of files, if Spark reads them
-    contents: Callable[[Sequence[str]], DataFrame]
     # Whether an image that can no longer be cut is left out, instead of raising an error
     tolerant: bool = True
     isolation: IsolationPolicy = LATER  # When images are decoded in a process of their own first
@@ -84,10 +82,7 @@ class Reader:
     def of(cls, spark: SparkSession, folder: str) -> Reader:
         """Return how tasks read the images in a folder, a whole path."""
         limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
-        return cls(
-            *(choose_opening(spark, folder), partial(load_contents, spark)),
-            isolation=IsolationPolicy(memory_mb=limit),
-        )
+        return cls(choose_opening(spark, folder), isolation=IsolationPolicy(memory_mb=limit))
 
 
 def run_in_batches(
@@ -211,7 +206,7 @@ def _file_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) 
     import pyarrow as pa
 
     if reader.opening.kind == SPARK:
-        return reader.contents(list(lengths)).select("path", "content")
+        return load_contents(spark, list(lengths)).select("path", "content")
     # All slots get several tasks.
     share = max(1.0, sum(lengths.values()) / (4 * task_slots(spark)))
     parts = chunk_by_size(list(lengths.values()), min(TASK_BYTES, share))
@@ -232,7 +227,7 @@ def assigned_rows(
     work = spark.createDataFrame(rows)
     if reader.opening.kind == SPARK:
         paths = list(dict.fromkeys(rows["path"].to_pylist()))
-        contents = reader.contents(paths).select("path", "content")
+        contents = load_contents(spark, paths).select("path", "content")
         work = contents.join(F.broadcast(work), "path")
     return work.repartition(partitions, F.col("key")).sortWithinPartitions("ordinal")
 

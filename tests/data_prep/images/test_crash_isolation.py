@@ -147,7 +147,7 @@ def test_work_that_killed_a_process_is_repeated_once_in_isolation():
     """A master that runs no task again: the driver repeats the work."""
     from pyspark.errors import PySparkException
 
-    reader = Reader(FileOpener(FILE), contents=None)
+    reader = Reader(FileOpener(FILE))
     always = replace(reader, isolation=IsolationPolicy(always=True))
     died = PySparkException("Job aborted: Python worker exited unexpectedly (crashed)")
     seen, said, undone = [], [], []

@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from io import BufferedReader, BytesIO
 
 import cv2
@@ -42,7 +41,6 @@ from data_prep.spark.passes import (
 )
 from data_prep.spark.scan import (
     Reader,
-    load_contents,
     measure_files,
     one_image_a_batch,
     records_of,
@@ -163,10 +161,6 @@ def paths(tmp_path):
     return made
 
 
-def reader(spark, kind, *, tolerant=True):
-    return Reader(FileOpener(kind), partial(load_contents, spark), tolerant)
-
-
 FIELD = Field("image", (16, 16, 1), classes=("a",))
 CUTTING = TilingConfig(SPEC, "raw", 90, 1, PlaneSelector())
 
@@ -179,7 +173,7 @@ def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, paths, 
     records, scans = zip(*map(planned, paths), strict=True)
     tasks = [records[:2], records[2:4], records[4:]]
     by_path = {record.source: scan for record, scan in zip(records, scans, strict=True)}
-    tiles = tile_frame(spark, tasks, by_path, reader(spark, kind), FIELD, CUTTING)
+    tiles = tile_frame(spark, tasks, by_path, Reader(FileOpener(kind)), FIELD, CUTTING)
     rows = tiles.select(F.spark_partition_id().alias("at"), "source").collect()
     found = list(dict.fromkeys(map(tuple, rows)))
     assert found == [(i // 2, path.name) for i, path in enumerate(paths)]
@@ -193,7 +187,7 @@ def test_both_ways_of_reading_see_the_same(spark, paths, kind):
     paths[2].unlink()
     found = {
         each.uri: each
-        for each in measure_files(spark, TileMeasure(CUTTING), lengths, reader(spark, kind))
+        for each in measure_files(spark, TileMeasure(CUTTING), lengths, Reader(FileOpener(kind)))
     }
     good = [f"file:{path}" for path in (paths[0], *paths[3:])]
     assert [found[uri].width for uri in good] == [24] * 4
@@ -212,9 +206,7 @@ def test_many_files_are_looked_at_in_several_jobs(monkeypatch):
         return list(lengths)
 
     lengths = {f"{number}.png": number for number in range(8)}
-    assert list(run_in_batches(work, lengths, Reader(FileOpener("file"), None), print)) == [
-        *lengths
-    ]
+    assert list(run_in_batches(work, lengths, Reader(FileOpener("file")), print)) == [*lengths]
     assert [len(each) for each in jobs] == [3, 3, 2]
     assert {uri: length for each in jobs for uri, length in each.items()} == lengths
 
