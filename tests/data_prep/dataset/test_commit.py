@@ -157,11 +157,13 @@ def test_a_commit_that_the_disk_may_not_keep_is_told_and_its_shards_stay():
     assert seen(disk).content["shards"] == [f"shard=0-{RUNS[0]}"]
 
 
-def test_a_refused_commit_is_told_as_it_is():
-    files = at_once(start())
+def test_a_refused_commit_is_told_as_it_is_and_the_former_version_stays():
+    disk = start(content(0, "shard=0-x"))
+    before, files = dict(disk), at_once(disk)
     files.write_text = refuse
     with pytest.raises(StorageError, match="quota"):
-        Transaction(files, ROOT, None).commit(content(0))
+        night(RUNS[0])(files)
+    assert disk == before
 
 
 def refuse(*_, **__):

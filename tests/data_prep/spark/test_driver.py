@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from distkeras_grid.errors import (
     NoSpaceError,
     OutputExistsError,
     PathNotFoundError,
-    StorageError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet
@@ -90,6 +88,7 @@ def test_end_to_end(spark, once):
     frame = read_parquet(spark, settings.output)
     rows = frame.collect()
     assert len(rows) == manifest["tiles"] > 100
+    assert manifest["versions"]["pyspark"]
 
     field = Field.from_metadata("image", frame.schema["image"].metadata)
     assert field.shape == (32, 32, 1)
@@ -113,18 +112,6 @@ def test_end_to_end(spark, once):
     for label in "ab":
         assert sorted(s for p, s in splits.items() if p[0] == label) == ["test"] * 3 + ["train"] * 3
     assert any("12 images, 4 angles" in line and "free" in line for line in once.said)
-
-
-def test_manifest(once):
-    written = json.loads((Path(once.settings.output) / "_versions" / "0.json").read_text())
-    assert written == once.done.manifest
-    assert Field.from_metadata("image", written["image"]).nbytes == 1024
-    assert TileSpec.from_json(written["spec"]) == SPEC
-    assert written["classes"] == ["a", "b"]
-    counts = [n for by_class in written["counts"].values() for n in by_class.values()]
-    assert sum(counts) == written["tiles"] == sum(each["tiles"] for each in written["sources"])
-    assert {each["status"] for each in written["sources"]} == {"tiled"}
-    assert written["versions"]["pyspark"]
 
 
 def test_files_are_sorted_compressed_and_without_dictionary(once):
@@ -164,24 +151,6 @@ def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
         pixels = expected[row["source"], row["angle"], row["x"], row["y"]]
         assert image.shape == pixels.shape
         assert encoding != "png" or np.array_equal(image, pixels)
-
-
-def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
-    spark, settings, manifest, monkeypatch
-):
-    rename = Storage.rename
-
-    def refuse(self, source, target, **options):
-        if target.endswith("/_versions/1.json"):
-            raise StorageError("refused")
-        rename(self, source, target, **options)
-
-    monkeypatch.setattr(Storage, "rename", refuse)
-    smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
-    with pytest.raises(StorageError, match="refused"):
-        tile_images(smaller, spark=spark)
-    assert read_parquet(spark, settings.output).count() == manifest["tiles"]
-    assert [path.name for path in Path(settings.output).glob("shard=*")] == manifest["shards"]
 
 
 @pytest.mark.usefixtures("manifest")
