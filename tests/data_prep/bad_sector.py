@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
+
+from tests.data_prep.counting import Counting
 
 
-class BadSector(RawIOBase):
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def seek(self, offset, whence=os.SEEK_SET):
-        return offset if whence == os.SEEK_SET else 1
-
+class BadSector(Counting):
     def readinto(self, _):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def open_bad_sector():
-    return BufferedReader(BadSector())
+    return BufferedReader(BadSector(b"x"))

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def draw(path: Path, seed: int) -> None:
-    """Write a picture of 64 x 32 pixels, which two tiles of 32 cover."""
+def draw(path: Path, seed: int, size: tuple[int, int] = (32, 64)) -> None:
+    """Write a picture of this height and width; two tiles of 32 cover it by default."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (32, 64), dtype=np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
     Image.fromarray(pixels).save(path)
 
 

@@ -118,9 +118,6 @@ def changed(path, value):
         (["sources", 1, "status"], "left out"),
         (["spec", "tile"], 16),
         (["image", "shape"], [16, 16, 1]),
-        (["settings", "encoding"], "jpeg"),
-        (["settings", "normalise"], "min-max"),
-        (["settings", "keep"], "focus>0.1"),
     ],
 )
 def test_the_hash_tells_what_changes_a_row(path, value):

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from tests.data_prep import first_night
 from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
@@ -40,13 +42,8 @@ pytestmark = pytest.mark.spark
 SPEC = TileSpec(28, angles=[0, 40])
 #: With characters that mean patterns elsewhere.
 OUTPUT = "tiles [1] {a,b}"
+draw = partial(first_night.draw, size=(64, 48))
 IDENTITY = ("source", "source_sha256", "angle", "x", "y", "label", "tile_id")
-
-
-def draw(path: Path, seed: int, size: tuple[int, int] = (64, 48)) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +212,7 @@ def test_two_nights(spark, settings, first, folder, tmp_path, cut):
     draw(folder / "b" / "1.png", 21)
     (folder / "b" / "2.png").unlink()
     (folder / "b" / "cut.png").write_bytes((folder / "b" / "3.png").read_bytes()[:200])
-    draw(folder / "a" / "small.png", 22, (20, 20))
+    draw(folder / "a" / "small.png", 22, size=(20, 20))
     (folder / "b" / "3.png").touch()
 
     said = []
@@ -261,7 +258,7 @@ def spoil(folder):
     """Files of which each ended the night."""
     (folder / "a" / "empty.png").write_bytes(b"")
     (folder / "a" / "cut.png").write_bytes((folder / "b" / "3.png").read_bytes()[:200])
-    draw(folder / "a" / "large.png", 50, (400, 400))
+    draw(folder / "a" / "large.png", 50, size=(400, 400))
     (folder / "b" / "dangling.png").symlink_to("nowhere")
     return {"a/empty.png", "a/cut.png", "a/large.png"}
 

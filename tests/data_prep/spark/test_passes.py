@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,7 +20,7 @@ from data_prep.dataset.schema import image_field
 from data_prep.geometry.filters import parse_filter
 from data_prep.geometry.regions import ZoneRules
 from data_prep.geometry.tiling_config import TilingConfig
-from data_prep.images import file_access, open_image, preprocess
+from data_prep.images import file_access, preprocess
 from data_prep.images.content_hash import pixel_digest
 from data_prep.images.crash_isolation import IsolationPolicy
 from data_prep.images.file_access import FileOpener, OpenFile
@@ -317,16 +315,6 @@ def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles_and_the_task_sa
     assert "a.tif" in told["0" * 64]
     with pytest.raises(UnreadableImageError, match=r"a\.tif"):
         list(cutter(FIELD, CUTTING, BadDisk("file"), tolerant=False)(table(**row)))
-
-
-def test_a_disk_that_fails_while_an_image_is_decoded_says_nothing_about_the_image(monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(open_image, "PillowFile", full)
-    found = look_at("a.png", png(np.zeros((24, 24), np.uint8)), CUTTING)
-    assert "a.png" in found.error
-    assert found.sha256 == ""
 
 
 def test_a_file_that_seems_to_have_changed_is_not_judged():
