@@ -95,22 +95,19 @@ def apply_retention(
     )
 
 
-def append_history(
-    head: Manifest, shards: Collection[str], keep: RetentionPolicy, now: datetime
-) -> tuple[Version, ...]:
-    """Return the history for the manifest that replaces another."""
-    last = Version(
-        *(head.last_update, head.hash, head.created, utc(now)), shards=head.shards, tiles=head.tiles
-    )
-    return apply_retention([*head.history, last], shards, keep, now)
-
-
 def next_manifest(
     content: Mapping[str, Any], head: Manifest | None, now: datetime
 ) -> dict[str, Any]:
     """Return a manifest as the version after the head, or as the first one."""
-    keep = parse_keep(content["settings"].get("keep_versions"))
-    history = append_history(head, content["shards"], keep, now) if head else ()
+    history: tuple[Version, ...] = ()
+    if head is not None:
+        last = Version(
+            *(head.last_update, head.hash, head.created, utc(now)),
+            shards=head.shards,
+            tiles=head.tiles,
+        )
+        keep = parse_keep(content["settings"].get("keep_versions"))
+        history = apply_retention([*head.history, last], content["shards"], keep, now)
     return {
         **content,
         "last_update": head.last_update + 1 if head else 0,

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from data_prep.dataset.history import (
-    RetentionPolicy,
-    append_history,
     apply_retention,
+    next_manifest,
     parse_keep,
     utc,
     version_hash,
@@ -86,14 +85,14 @@ def content(**more):
 
 def test_the_manifest_that_is_replaced_becomes_the_last_of_the_history():
     head = convert_manifest(content(history=[], hash="f" * 64), "m")
-    (last,) = append_history(
-        head, ["shard=0", "shard=1"], RetentionPolicy(), NOW + timedelta(hours=1)
-    )
-    assert (last.number, last.hash, last.shards, last.tiles) == (5, "f" * 64, ("shard=0",), 12)
-    assert (last.created, last.replaced) == (utc(NOW), utc(NOW + timedelta(hours=1)))
-    assert append_history(head, ["shard=1"], RetentionPolicy(), NOW) == ()
+    later = NOW + timedelta(hours=1)
+    (last,) = next_manifest(content(shards=["shard=0", "shard=1"]), head, later)["history"]
+    times = {"created": utc(NOW), "replaced": utc(later)}
+    assert last == {"number": 5, "hash": "f" * 64, **times, "shards": ("shard=0",), "tiles": 12}
     # Whoever reads it has a week to end, unless it is said otherwise.
-    assert len(append_history(head, ["shard=1"], parse_keep(None), NOW)) == 1
+    for keep, kept in (("1", 0), (None, 1)):
+        now = content(shards=["shard=1"], settings={"keep_versions": keep})
+        assert len(next_manifest(now, head, NOW)["history"]) == kept
 
 
 def changed(path, value):
