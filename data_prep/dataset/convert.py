@@ -36,7 +36,7 @@ def convert_layout(storage: Storage, data: str, say: Say = lambda _: None) -> in
         is_tiled = "sources" in content
         if is_tiled:
             content = {**content, "version": LAYOUT}
-    except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise SchemaError(
             f"{uri} is not the manifest of a data set: {error!r}. Nothing was changed. Look who "
             "wrote it."
