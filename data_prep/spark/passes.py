@@ -415,15 +415,7 @@ def _trial_cut(
 def write_tiles(
     spark: SparkSession, tiles: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
 ) -> None:
-    """Write tiles that are cut while they are written; see `write_splits`."""
-    with one_image_a_batch(spark):
-        write_splits(spark, tiles, field, output, rows_of_a_file=rows_of_a_file)
-
-
-def write_splits(
-    spark: SparkSession, rows: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
-) -> None:
-    """Write Parquet files, one folder for each split."""
+    """Write tiles that are cut while they are written: Parquet files, a folder for each split."""
     column = "image.bytes" if field.is_file else "image"
     options = {
         "compression": "zstd",
@@ -442,6 +434,6 @@ def write_splits(
     }
     # Without a writer for each split, Spark would sort all tiles by split.
     writers = {"spark.sql.maxConcurrentOutputFileWriters": str(len(SPLITS) + 1)}
-    with settings(spark, writers):
-        writer = rows.write.mode("errorifexists").partitionBy("split")
+    with one_image_a_batch(spark), settings(spark, writers):
+        writer = tiles.write.mode("errorifexists").partitionBy("split")
         writer.options(**{name: str(value) for name, value in options.items()}).parquet(output)
