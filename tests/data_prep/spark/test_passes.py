@@ -27,11 +27,9 @@ from data_prep.images.file_access import FileOpener, OpenFile
 from data_prep.images.intensity import count_values, normalise, parse_normalising
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.images.preprocess import prepare
 from data_prep.spark.passes import (
     ImageScan,
     TileMeasure,
-    cut_image,
     cutter,
     encode_record,
     inspect_image,
@@ -52,6 +50,8 @@ from tests.data_prep.bad_sector import open_bad_sector
 from tests.data_prep.counting import Counting
 
 SPEC = TileSpec(16, angles=[0, 90])
+ANY = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
+CUTTING = replace(ANY, channels=1)
 
 
 def planned(path):
@@ -77,23 +77,21 @@ def png(pixels):
 
 def test_significant_bits_are_measured_and_checked():
     deep = np.random.default_rng(0).integers(0, 4096, (24, 24), dtype=np.uint16)
-    cutting = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
-    found = look_at("a.png", png(deep), cutting)
+    found = look_at("a.png", png(deep), ANY)
     assert (found.error, found.dtype, found.bits) == (None, "uint16", 12)
-    assert look_at("a.png", png(deep), replace(cutting, bits=14)).bits == 14
-    assert look_at("a.png", png(deep), replace(cutting, bits=10)).error
-    assert look_at("a.png", png((deep >> 4).astype(np.uint8)), cutting).bits == 8
+    assert look_at("a.png", png(deep), replace(ANY, bits=14)).bits == 14
+    assert look_at("a.png", png(deep), replace(ANY, bits=10)).error
+    assert look_at("a.png", png((deep >> 4).astype(np.uint8)), ANY).bits == 8
 
 
 def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
     content = sorted(samples.glob("*/*.png"))[0].read_bytes()
-    cutting = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
     row = {"path": "a.png", "content": content}
     for wanted in (True, False):
-        (found,) = scanned(replace(cutting, fingerprints=wanted), [row])
+        (found,) = scanned(replace(ANY, fingerprints=wanted), [row])
         assert found.pixel_sha256 == pixel_digest(decode_image(content, "a.png"))
         assert bool(found.fingerprint) is wanted
-    bad = look_at("a.png", b"no image", replace(cutting, fingerprints=True))
+    bad = look_at("a.png", b"no image", replace(ANY, fingerprints=True))
     assert (bad.fingerprint, bad.pixel_sha256) == (b"", "")
 
 
@@ -106,21 +104,18 @@ def row_of(path, sha256, source="a.tif", **more):
     return {"path": path, "version": "", "image": encode_record(image_of(sha256, source, **more))}
 
 
-def cut(content, cutting, found, source="a.png"):
+def rows_of(row, field, cutting, opening=None, *, tolerant=False):
     """All rows of one image, as the second pass makes them."""
-    dtype = found.dtype
-    bits = found.bits
-    field = image_field(cutting.spec, found.channels, dtype, cutting.encoding, ("a",), bits)
-    image = image_of(found.sha256, source, pixel_size=found.pixel_size)
-    ready = prepare(BytesIO(content), f"file:/in/{source}", source, cutting, field.shape[2])
-    return [each for batch in cut_image(image, ready, field, cutting) for each in batch.to_pylist()]
+    cut = cutter(field, cutting, opening or FileOpener("file"), tolerant=tolerant)
+    return [each for batch in cut(table(**row)) for each in batch.to_pylist()]
 
 
 def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
     y, x = np.mgrid[:300, :400]
     content = png(((x + y) // 4).astype(np.uint8))
-    cutting = TilingConfig(
-        *(TileSpec(32, 0.5, [0, 20, 90]), "raw", 90, None, PlaneSelector()),
+    cutting = replace(
+        ANY,
+        spec=TileSpec(32, 0.5, [0, 20, 90]),
         pixel_size=2.0,
         source_pixel_size=1.0,
         zones=ZoneRules({}, bottom_strip=100),
@@ -129,7 +124,9 @@ def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
     found = look_at("file:/in/a.png", content, cutting)
     assert (found.width, found.height, found.pixel_size) == (400, 300, 2.0)
     assert found.zones
-    rows = cut(content, cutting, found)
+    field = image_field(cutting.spec, found.channels, found.dtype, "raw", ("a",), found.bits)
+    row = row_of("file:/in/a.png", found.sha256, "a.png", pixel_size=found.pixel_size)
+    rows = rows_of({**row, "content": content}, field, cutting)
     assert len(rows) == found.tiles
     assert found.excluded > 0
     for row in rows:
@@ -142,7 +139,7 @@ def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
 
 def test_an_image_that_keeps_no_tile_is_named():
     content = png(np.zeros((40, 40), np.uint8))
-    cutting = TilingConfig(TileSpec(32, angles=[0]), "raw", 90, None, PlaneSelector())
+    cutting = replace(ANY, spec=TileSpec(32, angles=[0]))
     assert look_at("a.png", content, cutting).error is None
     for wrong in (
         replace(cutting, zones=ZoneRules({}, bottom_strip=10)),
@@ -160,7 +157,6 @@ def paths(tmp_path):
 
 
 FIELD = Field("image", (16, 16, 1), classes=("a",))
-CUTTING = TilingConfig(SPEC, "raw", 90, 1, PlaneSelector())
 
 
 @pytest.mark.spark
@@ -227,9 +223,7 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
             "normalising": parse_normalising(more.get("normalising")),
         }
         tifffile.imwrite(path, pixels, tile=(64, 64), compression="zlib", photometric="rgb")
-        cutting = TilingConfig(
-            spec, "raw", 90, channels, PlaneSelector(), root=f"file:{tmp_path}", **chosen
-        )
+        cutting = replace(ANY, spec=spec, channels=channels, root=f"file:{tmp_path}", **chosen)
         found = []
         for region_bytes in (1 << 30, 0):
             monkeypatch.setattr(preprocess, "REGION_BYTES", region_bytes)
@@ -237,9 +231,7 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
             assert seen.error is None
             field = image_field(spec, seen.channels, seen.dtype, "raw", ("a",), seen.bits)
             row = row_of(f"file:{path}", seen.sha256, low=seen.low, high=seen.high)
-            cut = cutter(field, cutting, FileOpener("file"), tolerant=False)
-            rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
-            found.append((replace(seen, fingerprint=b""), rows))
+            found.append((replace(seen, fingerprint=b""), rows_of(row, field, cutting)))
         assert found[0] == found[1]
         kept = len(found[0][1])
         assert kept == found[0][0].tiles > 50 or (chosen["keep"] and kept > 10)
@@ -249,14 +241,8 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_images_are_normalised_by_what_was_found_out_of_them(method, dtype):
     pixels = np.random.default_rng(0).integers(40, 180, (48, 64), dtype=dtype)
-    cutting = TilingConfig(
-        TileSpec(16, angles=[0, 20]),
-        "raw",
-        90,
-        None,
-        PlaneSelector(),
-        normalising=parse_normalising(method),
-    )
+    spec = TileSpec(16, angles=[0, 20])
+    cutting = replace(ANY, spec=spec, normalising=parse_normalising(method))
     found = look_at("a.png", png(pixels), cutting)
     assert (found.error, found.bits) == (None, pixels.dtype.itemsize * 8)
     expected = cutting.normalising.range_of(count_values(pixels))
@@ -264,8 +250,7 @@ def test_images_are_normalised_by_what_was_found_out_of_them(method, dtype):
     field = image_field(cutting.spec, 1, pixels.dtype.name, "raw", ("a",), found.bits)
     row = row_of("a.png", found.sha256, "a.png", low=found.low, high=found.high)
     row["content"] = png(pixels)
-    cut = cutter(field, cutting, FileOpener("file"), tolerant=False)
-    rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
+    rows = rows_of(row, field, cutting)
     tiles = list(iter_tiles(normalise(pixels, expected)[:, :, None], cutting.spec))
     assert [each["image"] for each in rows] == [tile.pixels.tobytes() for tile in tiles]
     # The range of the raw values does not tell the data set's bits any more.
@@ -277,7 +262,7 @@ def test_images_are_normalised_by_what_was_found_out_of_them(method, dtype):
 def test_a_look_tells_which_part_of_the_tiles_is_kept():
     pixels = np.random.default_rng(0).integers(0, 256, (64, 128), dtype=np.uint8)
     pixels[:, :64] = 9
-    cutting = TilingConfig(TileSpec(16, 0.0, angles=[0]), "raw", 90, None, PlaneSelector())
+    cutting = replace(ANY, spec=TileSpec(16, 0.0, angles=[0]))
     assert look_at("a.png", png(pixels), cutting).pass_rate == 1
     some = replace(cutting, keep=parse_filter("bg_fraction<0.5"))
     assert look_at("a.png", png(pixels), some).pass_rate == 0.5
@@ -314,7 +299,7 @@ def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles_and_the_task_sa
     assert list(cutter(FIELD, CUTTING, BadDisk("file"), told, **how)(table(**row))) == []
     assert "a.tif" in told["0" * 64]
     with pytest.raises(UnreadableImageError, match=r"a\.tif"):
-        list(cutter(FIELD, CUTTING, BadDisk("file"), tolerant=False)(table(**row)))
+        rows_of(row, FIELD, CUTTING, BadDisk("file"))
 
 
 def test_a_file_that_seems_to_have_changed_is_not_judged():
@@ -410,8 +395,7 @@ LARGE_FIELD = Field("image", (64, 64, 1), classes=("a",))
 
 
 def cut_again(opening, row):
-    cut = cutter(LARGE_FIELD, LARGE, opening, tolerant=True)
-    return sum(batch.num_rows for batch in cut(table(**row)))
+    return len(rows_of(row, LARGE_FIELD, LARGE, opening, tolerant=True))
 
 
 def test_a_large_file_is_read_once_to_cut_it(remote):
@@ -451,8 +435,7 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     monkeypatch.setattr(preprocess, "open_image", counting)
     found = scanned(CUTTING, [{"path": f"file:{path}"} for path in paths], Counting("file"))
     rows = [row_of(each.uri, each.sha256, each.uri) for each in found]
-    cut = cutter(FIELD, CUTTING, Counting("file"), tolerant=False)
-    tiles = sum(batch.num_rows for batch in cut(iter([pa.RecordBatch.from_pylist(rows)])))
+    tiles = sum(len(rows_of(row, FIELD, CUTTING, Counting("file"))) for row in rows)
     assert tiles == len(paths) * len(list(iter_tiles(np.zeros((24, 24), np.uint8), SPEC)))
     assert set(read.values()) == set(decoded.values()) == {2}
     assert set(read) == {f"file:{path}" for path in paths}
