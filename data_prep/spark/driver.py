@@ -120,8 +120,8 @@ def scan_images(
     reader: Reader,
     settings: TilingSettings,
     say: Say,
-    shown: Collection[str] = (),
-    fingerprints: FingerprintFile | None = None,
+    shown: Collection[str],
+    fingerprints: FingerprintFile,
 ) -> dict[str, ImageScan]:
     """Read images, and return what was found in each, by their whole paths.
 
@@ -131,7 +131,7 @@ def scan_images(
     """
 
     def keep(scan: ImageScan) -> ImageScan:
-        if fingerprints is not None and scan.fingerprint:
+        if scan.fingerprint:
             fingerprints.add(scan.pixel_sha256, scan.fingerprint)
         return replace(scan, fingerprint=b"")
 
