@@ -12,6 +12,18 @@ import numpy as np
 from distkeras_grid.engine.keras_engine import KerasEngine
 from distkeras_grid.engine.registry import backend_named, build_engine, current_backend
 
+
+class _Keras:
+    """Keras, imported when a test first uses it: tests are collected without TensorFlow."""
+
+    def __getattr__(self, name: str) -> Any:
+        import keras
+
+        return getattr(keras, name)
+
+
+keras = _Keras()
+
 #: Environments beside .venv, which see its packages: ``make torch``.
 BESIDE = Path(__file__).parent.parent / "build"
 

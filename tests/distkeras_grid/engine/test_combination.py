@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
+from distkeras_grid.engine.combination import combine_models
+from distkeras_grid.engine.keras_model import (
+    get_flat_weights,
+    initial_weights,
+    model_from_bytes,
+    model_to_bytes,
+)
 from distkeras_grid.errors import ConfigurationError
+from tests.engines import keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -11,8 +19,6 @@ X = np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32)
 
 
 def members(count=3, units=3):
-    import keras
-
     models = []
     for seed in range(count):
         keras.utils.set_random_seed(seed)
@@ -22,14 +28,10 @@ def members(count=3, units=3):
 
 
 def outputs(model):
-    import keras
-
     return keras.ops.convert_to_numpy(model(X))
 
 
 def said(models):
-    from distkeras_grid.engine.combination import combine_models
-
     together = combine_models(models)
     alone = np.stack([outputs(model) for model in models])
     return outputs(together), alone
@@ -53,19 +55,12 @@ def test_N4_the_order_of_the_members_does_not_matter():
 
 
 def test_it_is_saved_and_loaded_like_any_model():
-    from distkeras_grid.engine.combination import combine_models
-    from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
-
     together = combine_models(members())
     loaded = model_from_bytes(model_to_bytes(together))
     np.testing.assert_array_equal(outputs(loaded), outputs(together))
 
 
 def test_models_of_several_inputs_are_refused():
-    import keras
-
-    from distkeras_grid.engine.combination import combine_models
-
     inputs = [keras.Input((2,)), keras.Input((2,))]
     model = keras.Model(inputs, keras.layers.Add()(inputs))
     with pytest.raises(ConfigurationError, match=r"one output\. Received: 2 inputs"):
@@ -73,8 +68,6 @@ def test_models_of_several_inputs_are_refused():
 
 
 def test_fresh_weights_follow_their_seed_and_leave_the_model_alone():
-    from distkeras_grid.engine.keras_model import get_flat_weights, initial_weights
-
     (model,) = members(1)
     before = get_flat_weights(model)
     first, again, other = (initial_weights(model, seed) for seed in ((1, 1), (1, 1), (1, 2)))

@@ -7,13 +7,12 @@ import pytest
 
 from distkeras_grid.engine.compile_settings import CompileSettings, compile_model
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from tests.engines import keras
 
 pytestmark = pytest.mark.tensorflow
 
 
 def model(regularizer=None, **compile_arguments):
-    import keras
-
     net = keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(2, kernel_regularizer=regularizer)]
     )
@@ -23,14 +22,10 @@ def model(regularizer=None, **compile_arguments):
 
 
 def half_squares(y_true, y_pred):
-    import keras
-
     return keras.ops.mean(keras.ops.square(y_true - y_pred)) / 2
 
 
 def test_settings_survive_json():
-    import keras
-
     settings = CompileSettings(
         optimizer=keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)),
         loss=half_squares,
@@ -69,8 +64,6 @@ def test_learning_rate_must_be_positive(rate):
 
 
 def test_learning_rate_beside_an_instance_or_no_optimizer_is_refused():
-    import keras
-
     for optimizer in (keras.optimizers.SGD(), None):
         with pytest.raises(ConfigurationError, match="given by name"):
             CompileSettings(optimizer=optimizer, learning_rate=0.1)
@@ -116,8 +109,6 @@ def test_no_loss_anywhere_is_refused(regularizer):
 
 
 def test_loss_of_a_layer_is_a_loss():
-    import keras
-
     inputs = keras.Input((4,))
     net = keras.Model(inputs, keras.layers.ActivityRegularization(l2=1.0)(inputs))
     net.compile("sgd")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.engine.custom_objects import own_names, serializable_objects
+from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.errors import ConfigurationError
+from tests.engines import keras
 
 
 @pytest.mark.parametrize(
@@ -29,17 +31,11 @@ def test_names_that_only_the_user_can_explain(described, names):
 
 
 def archive_of(layer):
-    import keras
-
-    from distkeras_grid.engine.keras_model import model_to_bytes
-
     return model_to_bytes(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), layer]))
 
 
 @pytest.mark.tensorflow
 def test_what_is_registered_travels_with_what_is_given():
-    import keras
-
     class Own(keras.layers.Layer):
         def call(self, x):
             return x
@@ -56,10 +52,7 @@ def test_what_is_registered_travels_with_what_is_given():
 @pytest.mark.tensorflow
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
 def test_code_in_a_model_goes_through_where_it_is_allowed_and_nowhere_else():
-    import keras
     from keras.src.backend.common import global_state
-
-    from distkeras_grid.engine.keras_model import model_from_bytes
 
     archive = archive_of(keras.layers.Lambda(lambda x: x))
     with pytest.raises(ConfigurationError):

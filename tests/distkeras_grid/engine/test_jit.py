@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.engine.jit import XLA_LAYERS, decide_jit
+from tests.engines import keras
 
 pytestmark = pytest.mark.tensorflow
 
 
 def model(*names, **compile_arguments):
-    import keras
-
     layers = {
         "Dense": lambda: keras.layers.Dense(2),
         "BatchNormalization": keras.layers.BatchNormalization,
@@ -39,8 +38,6 @@ def test_auto_looks_at_the_layers(names, expected):
 
 
 def test_auto_looks_into_nested_models():
-    import keras
-
     inner = keras.Sequential([keras.Input((4, 3)), keras.layers.Conv1D(2, 2)])
     net = keras.Sequential([keras.Input((4, 3)), inner, keras.layers.Dense(1)])
     net.compile("sgd", "mse")
@@ -48,8 +45,6 @@ def test_auto_looks_into_nested_models():
 
 
 def test_auto_leaves_layers_and_train_steps_of_the_user_alone():
-    import keras
-
     class Dense(keras.layers.Dense):
         pass
 
@@ -72,6 +67,4 @@ def test_the_user_has_the_last_word_but_not_over_eager_models():
 
 
 def test_every_named_layer_exists():
-    import keras
-
     assert all(hasattr(keras.layers, name) for name in XLA_LAYERS)

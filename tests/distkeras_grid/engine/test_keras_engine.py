@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distkeras_grid.engine.keras_model import get_flat_weights
 from distkeras_grid.rows import RowBlock, aligned_empty
-from tests.engines import assert_equals_fit, engine_of
+from tests.engines import assert_equals_fit, engine_of, keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,8 +24,6 @@ def images(shape=(6, 6, 1), rows=ROWS, classes=3):
 
 
 def negative_sum(_, y_pred):
-    import keras
-
     return -keras.ops.sum(y_pred)
 
 
@@ -33,8 +32,6 @@ def as_floats(x):
 
 
 def mlp():
-    import keras
-
     return keras.Sequential(
         [
             keras.Input((6, 6, 1)),
@@ -46,8 +43,6 @@ def mlp():
 
 
 def cnn():
-    import keras
-
     layers = keras.layers
     inputs = keras.Input((6, 6, 1))
     x = layers.Conv2D(4, 3, use_bias=False)(inputs)
@@ -59,8 +54,6 @@ def cnn():
 
 
 def subclass():
-    import keras
-
     class Small(keras.Model):
         def __init__(self, units, **kwargs):
             super().__init__(**kwargs)
@@ -80,8 +73,6 @@ def subclass():
 
 
 def compiled(build, optimizer):
-    import keras
-
     keras.utils.set_random_seed(11)
     model = build()
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -126,8 +117,6 @@ def engine_for(model, **options):
 
 
 def flat(model):
-    from distkeras_grid.engine.keras_model import get_flat_weights
-
     return get_flat_weights(model)
 
 
@@ -163,8 +152,6 @@ def test_with_xla_equals_fit(optimizer):
 @pytest.mark.parametrize("jit", [False, True])
 def test_loss_and_metrics_are_those_of_the_window_alone(jit):
     # A rate of 0 leaves the weights, so the window's means can be had from evaluate.
-    import keras
-
     engine = engine_for(compiled(mlp, keras.optimizers.SGD(0.0)), jit=jit)
     x, y = images(rows=2 * 7 * BATCH - 3)
     _, results = train(engine, (x, y))
@@ -192,8 +179,6 @@ def test_memory_of_the_caller_is_neither_written_nor_kept(aligned, jit):
 
 
 def test_integer_inputs_arrive_as_integers():
-    import keras
-
     inputs = keras.Input((), dtype="int32")
     weight = keras.layers.Embedding(5, 1, embeddings_initializer="zeros")(inputs)
     model = keras.Model(inputs, weight)

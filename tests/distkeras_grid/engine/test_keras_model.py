@@ -13,13 +13,12 @@ from distkeras_grid.engine.keras_model import (
     weight_layout,
 )
 from distkeras_grid.errors import ConfigurationError
+from tests.engines import keras
 
 pytestmark = pytest.mark.tensorflow
 
 
 def net(**options):
-    import keras
-
     layers = keras.layers
     return keras.Sequential(
         [
@@ -51,8 +50,6 @@ def test_vector_holds_trainable_variables_then_statistics():
 
 
 def test_frozen_layers_are_not_in_the_vector_at_any_depth():
-    import keras
-
     inner = net()
     inner.trainable = False
     model = keras.Sequential([keras.Input((4,)), inner, keras.layers.Dense(1, name="head")])
@@ -83,8 +80,6 @@ def test_model_comes_back_from_bytes_with_its_compile_and_optimizer():
 
 
 def test_own_layers_travel_by_custom_objects():
-    import keras
-
     class Twice(keras.layers.Layer):
         def call(self, x):
             return 2 * x
@@ -97,8 +92,6 @@ def test_own_layers_travel_by_custom_objects():
 
 
 def test_classes_that_keras_would_build_otherwise_are_refused_by_name():
-    import keras
-
     class Halved(keras.Model):
         def __init__(self, factor=0.5, **options):
             super().__init__(**options)
@@ -170,8 +163,6 @@ def test_damaged_archive_is_refused():
 
 
 def test_model_without_weights_is_refused():
-    import keras
-
     with pytest.raises(ConfigurationError, match="no weights yet"):
         weight_layout(keras.Sequential([keras.layers.Dense(2)]))
 
@@ -189,8 +180,6 @@ def test_weights_of_other_precision_are_refused():
 
 
 def test_a_fresh_start_leaves_what_was_adapted_and_resets_what_was_learned():
-    import keras
-
     layers = keras.layers
     scale = layers.Normalization(name="scale")
     scale.adapt(np.array([[100.0], [120.0]], np.float32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distkeras_grid.engine.local_optimizers import check_plain_sgd, check_unscaled
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.rows import RowBlock
@@ -16,7 +17,7 @@ from distkeras_grid.rules import (
     apply_reply,
     compute_commit,
 )
-from tests.engines import engine_of
+from tests.engines import engine_of, keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -30,8 +31,6 @@ def data(steps=STEPS):
 
 
 def model(optimizer, batch_norm=False):
-    import keras
-
     keras.utils.set_random_seed(4)
     inner = [keras.layers.BatchNormalization()] if batch_norm else []
     net = keras.Sequential(
@@ -43,8 +42,6 @@ def model(optimizer, batch_norm=False):
 
 
 def engine(optimizer=None, kind=LocalSteps.GRADIENT, momentum=0.0, **options):
-    import keras
-
     net = model(optimizer or keras.optimizers.SGD(0.1), **options)
     return engine_of(net, local_steps=kind, momentum=momentum)
 
@@ -80,8 +77,6 @@ def flat(net):
 
 def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
     """What lies before and after the window agrees with it: x - x0 = -rate A."""
-    import keras
-
     x, y = data()
     worker, reference = engine(), model(keras.optimizers.SGD(0.1))
     before = worker.weights()
@@ -99,7 +94,6 @@ def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
 @pytest.mark.parametrize("jit", [False, True])
 def test_the_mean_gradient_of_a_window_is_that_of_its_rows_in_one_batch(jit):
     """Batches of 8, 8, 3 and 8 rows, and an embedding, whose gradients are sparse."""
-    import keras
 
     def net():
         keras.utils.set_random_seed(4)
@@ -138,8 +132,6 @@ def test_statistics_travel_beside_the_gradients():
 
 
 def test_D7_server_adagrad_of_one_worker_is_keras_adagrad():
-    import keras
-
     center, _ = train(engine(), AdagradRule(rate=0.05), window=1)
     expected = fitted(keras.optimizers.Adagrad(0.05, initial_accumulator_value=0.1, epsilon=1e-7))
     np.testing.assert_allclose(center, flat(expected), rtol=0, atol=5e-7)
@@ -148,8 +140,6 @@ def test_D7_server_adagrad_of_one_worker_is_keras_adagrad():
 @pytest.mark.parametrize("window", [1, 6])
 def test_E6_eamsgd_without_force_is_keras_nesterov(window):
     """Keras stores the look-ahead point x + momentum v, so that is what is compared."""
-    import keras
-
     rule = ElasticMomentumRule(alpha=0.0, momentum=0.9)
     worker = engine(keras.optimizers.SGD(0.05), LocalSteps.LOOK_AHEAD, momentum=0.9)
     _, x = train(worker, rule, window)
@@ -164,8 +154,6 @@ def test_E6_eamsgd_without_force_is_keras_nesterov(window):
     "local_steps", [LocalSteps.GRADIENT, LocalSteps.NONE, LocalSteps.LOOK_AHEAD]
 )
 def test_a_train_step_that_applies_nothing_is_refused(local_steps):
-    import keras
-
     class Idle(keras.Sequential):
         def train_step(self, *arguments):
             *state, (x, _) = arguments  # JAX gives a state and takes it back
@@ -189,10 +177,6 @@ def test_a_train_step_that_applies_nothing_is_refused(local_steps):
     ],
 )
 def test_only_plain_sgd_makes_plain_gradients(name, options, received):
-    import keras
-
-    from distkeras_grid.engine.local_optimizers import check_plain_sgd
-
     with pytest.raises(ConfigurationError, match=f"GEM .* Received: .*{received}"):
         check_plain_sgd(getattr(keras.optimizers, name)(**options), "GEM")
     check_plain_sgd(keras.optimizers.SGD(0.5, clipnorm=1.0), "GEM")
@@ -202,10 +186,6 @@ def test_only_plain_sgd_makes_plain_gradients(name, options, received):
 
 
 def test_a_scaled_loss_is_refused_where_steps_are_made_outside_of_train_step():
-    import keras
-
-    from distkeras_grid.engine.local_optimizers import check_unscaled
-
     wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
     with pytest.raises(ConfigurationError, match="Received: LossScaleOptimizer"):
         check_unscaled(wrapped, "SynchronousSGD")

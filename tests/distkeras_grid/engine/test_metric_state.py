@@ -13,7 +13,7 @@ from distkeras_grid.engine.metric_state import (
 )
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import RowBlock, aligned_empty
-from tests.engines import engine_of
+from tests.engines import engine_of, keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -28,8 +28,6 @@ WEIGHT = RANDOM.uniform(0, 2, ROWS).astype(np.float32)
 
 
 def net(units, activation=None):
-    import keras
-
     # Names of metrics are counted in a process.
     keras.utils.clear_session()
     keras.utils.set_random_seed(2)
@@ -38,8 +36,6 @@ def net(units, activation=None):
 
 
 def two_outputs():
-    import keras
-
     # Names of metrics are counted in a process.
     keras.utils.clear_session()
     keras.utils.set_random_seed(2)
@@ -49,25 +45,24 @@ def two_outputs():
 
 
 def binary():
-    from keras import metrics as m
-
     names = ("Recall", "Precision", "TruePositives", "FalseNegatives", "BinaryIoU", "AUC")
     # Without names of their own, Keras counts them in a process: auc_2.
-    found = [getattr(m, name)(name=name.lower()) for name in names]
-    found += [m.AUC(curve="PR", name="pr"), m.SensitivityAtSpecificity(0.5, name="at")]
+    found = [getattr(keras.metrics, name)(name=name.lower()) for name in names]
+    found += [
+        keras.metrics.AUC(curve="PR", name="pr"),
+        keras.metrics.SensitivityAtSpecificity(0.5, name="at"),
+    ]
     model = net(1, "sigmoid")
     model.compile("sgd", "binary_crossentropy", metrics=found)
     return model, (RARE[:, np.newaxis],)
 
 
 def weighted():
-    from keras import metrics as m
-
     found = [
         "accuracy",
-        m.F1Score(),
-        m.AUC(multi_label=True, name="auc"),
-        m.TopKCategoricalAccuracy(2),
+        keras.metrics.F1Score(),
+        keras.metrics.AUC(multi_label=True, name="auc"),
+        keras.metrics.TopKCategoricalAccuracy(2),
     ]
     model = net(CLASSES, "softmax")
     terms = {"metrics": found, "weighted_metrics": ["accuracy", "mae"]}
@@ -76,20 +71,19 @@ def weighted():
 
 
 def several():
-    from keras import metrics as m
-
     model = two_outputs()
     losses = ["sparse_categorical_crossentropy", "mse"]
-    found = [["accuracy", m.MeanIoU(CLASSES, sparse_y_pred=False)], [m.RootMeanSquaredError()]]
+    found = [
+        ["accuracy", keras.metrics.MeanIoU(CLASSES, sparse_y_pred=False)],
+        [keras.metrics.RootMeanSquaredError()],
+    ]
     model.compile("sgd", losses, metrics=found)
     return model, ((CLASS, NUMBER),)
 
 
 def numbers():
-    from keras import metrics as m
-
     model = net(1)
-    model.compile("sgd", "mse", metrics=["mae", m.R2Score()])
+    model.compile("sgd", "mse", metrics=["mae", keras.metrics.R2Score()])
     return model, (NUMBER[:, np.newaxis],)
 
 
@@ -198,17 +192,14 @@ def test_a_driver_refuses_a_loss_or_metric_that_keras_does_not_know(compiled, na
 
 
 def own_metric(adds):
-    import keras
-    from keras import ops
-
     class Error(keras.metrics.Metric):
         def __init__(self, name="error", **kwargs):
             super().__init__(name=name, **kwargs)
             self.held = self.add_variable((), "zeros", name="held")
 
         def update_state(self, y_true, y_pred, sample_weight=None):  # noqa: ARG002
-            new = ops.max(ops.abs(y_true - y_pred))
-            self.held.assign(self.held + new if adds else ops.maximum(self.held, new))
+            new = keras.ops.max(keras.ops.abs(y_true - y_pred))
+            self.held.assign(self.held + new if adds else keras.ops.maximum(self.held, new))
 
         def result(self):
             return self.held.value
@@ -226,9 +217,7 @@ def test_a_metric_of_the_users_whose_state_does_not_add_is_refused():
 
 
 def test_a_state_too_large_to_travel_is_refused():
-    from keras import metrics as m
-
     model = net(1, "sigmoid")
-    model.compile("sgd", "binary_crossentropy", metrics=[m.AUC(num_thresholds=20_000)])
+    model.compile("sgd", "binary_crossentropy", metrics=[keras.metrics.AUC(num_thresholds=20_000)])
     with pytest.raises(ConfigurationError, match="fewer thresholds"):
         windows(engine_of(model, jit=False), (RARE[:, np.newaxis],), 1)

@@ -8,8 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+from distkeras_grid.engine import model_loader
+from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
+from distkeras_grid.engine.model_loader import load_engine
+from distkeras_grid.engine.tensorflow import _without_notices, prepare_process
 from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
+from tests.engines import keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -18,8 +23,6 @@ OPTIONS = {"scaling": ((0.5, 0.1),), "block_shape": (4, 3)}
 
 @pytest.fixture
 def model():
-    import keras
-
     model = keras.Sequential(
         [
             keras.Input((5,)),
@@ -35,21 +38,15 @@ def model():
 
 @pytest.fixture
 def archive(model):
-    from distkeras_grid.engine.keras_model import model_to_bytes
-
     return model_to_bytes(model)
 
 
 @pytest.fixture(autouse=True)
 def empty_cache():
-    from distkeras_grid.engine import model_loader
-
     model_loader._engines.clear()
 
 
 def load(archive, **options):
-    from distkeras_grid.engine.model_loader import load_engine
-
     return load_engine(archive, **{**OPTIONS, **options})
 
 
@@ -83,8 +80,6 @@ def test_kept_engine_gives_the_same_bits_again(archive, jit):
 
 
 def test_kept_engine_takes_the_weights_and_the_optimizer_of_the_new_archive(model, archive):
-    from distkeras_grid.engine.keras_model import get_flat_weights, model_to_bytes
-
     engine = load(archive)
     model.fit(np.ones((4, 5)), np.ones((4, 2)), verbose=0)
     assert load(model_to_bytes(model)) is engine
@@ -109,8 +104,6 @@ def test_other_settings_are_another_engine(archive, change):
 
 @pytest.mark.parametrize("change", [{"optimizer": "sgd"}, {"metrics": ["mse"]}])
 def test_a_model_that_is_compiled_otherwise_is_another_engine(model, archive, change):
-    from distkeras_grid.engine.keras_model import model_to_bytes
-
     engine = load(archive)
     model.compile(**{"optimizer": "adam", "loss": "mse", "metrics": ["mae"], **change})
     assert load(model_to_bytes(model)) is not engine
@@ -118,8 +111,6 @@ def test_a_model_that_is_compiled_otherwise_is_another_engine(model, archive, ch
 
 
 def adapted(kind, data):
-    import keras
-
     layers = keras.layers
     if kind == "Normalization":
         layer, after, dtype = layers.Normalization(name="adapted"), [], "float32"
@@ -136,8 +127,6 @@ def adapted(kind, data):
 
 @pytest.mark.parametrize("kind", ["Normalization", "IntegerLookup"])
 def test_a_layer_that_is_adapted_anew_is_not_that_of_a_kept_engine(kind):
-    from distkeras_grid.engine.keras_model import model_to_bytes
-
     model = adapted(kind, [[1], [1], [2], [3]])
     options = {"scaling": (), "block_shape": (1, 4)}
     engine = load(model_to_bytes(model), **options)
@@ -167,8 +156,6 @@ def test_the_oldest_engine_goes(archive):
 
 def test_other_threads_in_a_running_process_are_a_warning(caplog):
     import tensorflow as tf
-
-    from distkeras_grid.engine.tensorflow import prepare_process
 
     tf.constant(0) + 1
     in_force = tf.config.threading.get_intra_op_parallelism_threads()
@@ -205,8 +192,6 @@ print(tf.config.threading.get_intra_op_parallelism_threads(), os.environ["OMP_NU
 
 
 def test_only_notices_are_held_back_while_tensorflow_is_imported(capfd, monkeypatch):
-    from distkeras_grid.engine.tensorflow import _without_notices
-
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     with _without_notices():
         os.write(2, b"I0000 00:00:17 1 port.cc:153] oneDNN custom operations are on.\nE0000 bad\n")

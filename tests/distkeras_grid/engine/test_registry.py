@@ -9,7 +9,7 @@ import pytest
 
 from distkeras_grid.engine.registry import BACKENDS, configured_backend, use_backend
 from distkeras_grid.errors import EnvironmentMismatchError
-from tests.engines import interpreter_with
+from tests.engines import interpreter_with, keras
 
 
 def told(code, python=sys.executable, **environment):
@@ -40,16 +40,12 @@ print(configured_backend(), "keras" in sys.modules)
 
 @pytest.mark.tensorflow
 def test_it_is_the_one_that_keras_runs_on_once_it_runs(monkeypatch):
-    import keras
-
     monkeypatch.setenv("KERAS_BACKEND", "another")
     assert configured_backend() == keras.backend.backend()
 
 
 @pytest.mark.tensorflow
 def test_a_process_of_another_backend_is_refused():
-    import keras
-
     other = next(name for name in BACKENDS if name != keras.backend.backend())
     with pytest.raises(EnvironmentMismatchError, match=f"runs on {other}"):
         use_backend(other, 1)

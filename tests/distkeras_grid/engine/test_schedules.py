@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distkeras_grid.engine.keras_model import model_to_bytes
+from distkeras_grid.engine.model_loader import load_engine
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import RowBlock
-from tests.engines import engine_of
+from tests.engines import engine_of, keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -21,8 +23,6 @@ def data():
 
 
 def model(optimizer):
-    import keras
-
     keras.utils.set_random_seed(4)
     net = keras.Sequential(
         [
@@ -42,39 +42,27 @@ def engine(optimizer, *, jit=False, **options):
 
 def falling(after):
     """A rate that falls to a tenth after so many steps."""
-    import keras
-
     return keras.optimizers.schedules.PiecewiseConstantDecay([after], [0.1, 0.01])
 
 
 def sgd(rate):
-    import keras
-
     return keras.optimizers.SGD(rate, momentum=0.9)
 
 
 def adam(rate):
-    import keras
-
     return keras.optimizers.Adam(rate)
 
 
 def scaled(rate):
-    import keras
-
     return keras.optimizers.LossScaleOptimizer(adam(rate))
 
 
 def several(rate):
-    import keras
-
     chosen = keras.optimizers.OptimizerMap(adam(rate), {"first/.*": sgd(rate)})
     return keras.optimizers.MultiOptimizer(chosen)
 
 
 def accumulating(rate):
-    import keras
-
     return keras.optimizers.Adam(rate, gradient_accumulation_steps=2)
 
 
@@ -119,9 +107,6 @@ def test_the_plan_of_steps_can_be_set_again(optimizer):
 
 
 def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
-    from distkeras_grid.engine.keras_model import model_to_bytes
-    from distkeras_grid.engine.model_loader import load_engine
-
     archive = model_to_bytes(model(adam(falling(2))))
     late = load_engine(archive)
     _, expected = trained(late)

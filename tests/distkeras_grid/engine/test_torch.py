@@ -8,6 +8,7 @@ import pytest
 from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import ConfigurationError
 from tests.distkeras_grid.engine.test_keras_engine import compiled, engine_for, images, train
+from tests.engines import keras
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -19,8 +20,6 @@ pytestmark = [
 
 
 def random_net(seed=None):
-    import keras
-
     layers = keras.layers
     return keras.Sequential(
         [
@@ -55,12 +54,8 @@ def test_each_window_drops_other_units_and_leaves_the_generator_of_the_process()
     import torch
 
     def net():
-        import keras
-
         layers = [keras.Input((6, 6, 1)), keras.layers.Flatten(), keras.layers.Dropout(0.5)]
         return keras.Sequential([*layers, keras.layers.Dense(3, "softmax")])
-
-    import keras
 
     engine = engine_for(compiled(net, keras.optimizers.SGD(0.0)))
     torch.manual_seed(5)
