@@ -35,9 +35,9 @@ ENCODERS = {
 }
 
 
-def pixels_of(numbers):
+def pixels_of(numbers, shape=SHAPE):
     """Images that differ by the number of their row."""
-    return np.stack([np.full(SHAPE, number % 251, np.uint8) for number in numbers])
+    return np.stack([np.full(shape, number % 251, np.uint8) for number in numbers])
 
 
 def hash_of(number):
@@ -45,29 +45,27 @@ def hash_of(number):
     return (number + 1) * 0x9E3779B97F4A7C15 % 2**64 - 2**63
 
 
-def batch(numbers, weights=False, encoding="raw", label=int):
-    pixels = pixels_of(numbers)
+def batch(numbers, encoding="raw", shape=SHAPE):
+    pixels = pixels_of(numbers, shape)
     contents = [ENCODERS[encoding](image).tobytes() for image in pixels]
     columns = {
         "row": pa.array(numbers, pa.int64()),
         "hash": pa.array([hash_of(number) for number in numbers], pa.int64()),
         "features_0": pa.array(contents, pa.binary()),
-        "label_0": pa.array([label(number) for number in numbers]),
+        "label_0": pa.array(numbers),
+        "weight": pa.array([number / 2 for number in numbers], pa.float32()),
     }
-    if weights:
-        columns["weight"] = pa.array([number / 2 for number in numbers], pa.float32())
     return pa.RecordBatch.from_pydict(columns)
 
 
 def gathered(spool, places):
     """Rows of a spool: features, labels and weights."""
     (block,) = spool.blocks([np.array(places)[np.newaxis]])
-    weights = None if block.weight is None else block.weight[0]
-    return [x[0] for x in block.x], [y[0] for y in block.y], weights
+    return [x[0] for x in block.x], [y[0] for y in block.y], block.weight[0]
 
 
-def sealed(batches, field=None, label=LABEL, **options):
-    spool = RowCache((field or Field("image", SHAPE),), (label,), **options)
+def sealed(batches, field=None, **options):
+    spool = RowCache((field or Field("image", SHAPE),), (LABEL,), **options)
     for each in batches:
         spool.append(each)
     spool.seal()
@@ -75,11 +73,10 @@ def sealed(batches, field=None, label=LABEL, **options):
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)
-@pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("mapped", [1 << 20, 0], ids=["mapped", "read"])
-def test_rows_come_back_by_number_however_they_came(encoding, weights, mapped, tmp_path):
+def test_rows_come_back_by_number_however_they_came(encoding, mapped, tmp_path):
     numbers = np.random.default_rng(0).permutation(np.arange(0, 300, 3)).tolist()
-    batches = [batch(numbers[i : i + 7], weights, encoding) for i in range(0, 100, 7)]
+    batches = [batch(numbers[i : i + 7], encoding) for i in range(0, 100, 7)]
     field = Field("image", SHAPE, encoding=encoding)
     with sealed(batches, field, folder=tmp_path, mapped_bytes=mapped) as spool:
         assert len(spool) == 100
@@ -87,9 +84,7 @@ def test_rows_come_back_by_number_however_they_came(encoding, weights, mapped, t
         expected = [0, 297, 15, 15]
         assert np.array_equal(features[0], pixels_of(expected))
         assert labels[0].tolist() == expected
-        assert (found.tolist() if weights else found) == (
-            [number / 2 for number in expected] if weights else None
-        )
+        assert found.tolist() == [number / 2 for number in expected]
 
 
 @pytest.mark.parametrize(("encoding", "encoded"), [("difference", False), ("png", True)])
@@ -227,17 +222,7 @@ def test_nothing_lies_in_the_folder(tmp_path):
 @pytest.mark.parametrize("mapped", [True, False])
 def test_large_files_do_not_count_as_memory(mapped, tmp_path):
     field = Field("image", (256, 256, 1))
-    batches = [
-        pa.RecordBatch.from_pydict(
-            {
-                "row": pa.array([number]),
-                "hash": pa.array([number]),
-                "features_0": pa.array([bytes([number]) * field.nbytes]),
-                "label_0": pa.array([number]),
-            }
-        )
-        for number in range(100)
-    ]
+    batches = [batch([number], shape=field.shape) for number in range(100)]
     size = 100 * field.nbytes
     before = mapped_bytes()  # Of others in this process.
     with sealed(batches, field, folder=tmp_path, mapped_bytes=size - (not mapped)) as spool:
@@ -267,14 +252,13 @@ def test_folder_is_sparks_local_directory(monkeypatch, tmp_path):
     assert local_folder().is_dir()
 
 
-@pytest.mark.parametrize("weights", [False, True])
-def test_batches_are_not_kept_in_memory(weights):
+def test_batches_are_not_kept_in_memory():
     # As Spark sends them: all columns of a batch are parts of what was read at once.
     rows, batches = 1000, 20
     stream = io.BytesIO()
-    with pa.ipc.new_stream(stream, batch([0], weights).schema) as writer:
+    with pa.ipc.new_stream(stream, batch([0]).schema) as writer:
         for start in range(0, rows * batches, rows):
-            writer.write_batch(batch(range(start, start + rows), weights))
+            writer.write_batch(batch(range(start, start + rows)))
     stream.seek(0)
     pixels = rows * batches * math.prod(SHAPE)
     labels = rows * batches * 24
