@@ -16,7 +16,7 @@ from distkeras_grid.outliers import (
     ask,
     outlier,
 )
-from distkeras_grid.spec import ExchangeSpec, Outliers
+from distkeras_grid.spec import Outliers
 
 
 def seen(norm=2.0, loss=1.0, statistics=0.5, count=20):
@@ -97,11 +97,6 @@ def test_nothing_is_compared_with_zero_or_with_a_negative_loss():
 def test_parameters_out_of_range(given):
     with pytest.raises(ConfigurationError, match=next(iter(given))):
         Outliers(**given)
-
-
-def test_outliers_travel_as_json():
-    exchange = ExchangeSpec(outliers=Outliers(on_outlier="stop", factor=np.float32(20)))
-    assert ExchangeSpec.from_json(exchange.to_json()) == exchange
 
 
 def asked(validate, sent=None):

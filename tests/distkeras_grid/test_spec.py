@@ -76,7 +76,7 @@ def everything() -> RunSpec:
         ),
         exchange=ExchangeSpec(
             compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99}),
-            outliers=Outliers(factor=20),
+            outliers=Outliers(on_outlier="stop", factor=np.float32(20)),
             on_nonfinite="skip",
             servers=3,
         ),
