@@ -16,28 +16,13 @@ from distkeras_grid.records import (
     WindowRecord,
     WorkerRecord,
 )
+from tests.records import window_record
 
 
 def window(version: int, **changes: Any) -> WindowRecord:
-    event = {
-        "worker": version % 2,
-        "attempt": 0,
-        "epoch": 1,
-        "window": version // 2,
-        "steps": 2,
-        "samples": 10,
-        "loss": 1.0,
-        "metrics": {"accuracy": 0.5},
-        "started": 100.0 + version,
-        "seconds": 0.75,
-        "staleness": 1,
-        "bytes_up": 40,
-        "bytes_down": 44,
-        "folded_at": 101.0 + version,
-        "version": version,
-        "learning_rate": 0.1,
-    }
-    return WindowRecord(**{**event, **changes})
+    terms = {"worker": version % 2, "loss": 1.0, "metrics": {"accuracy": 0.5}, "learning_rate": 0.1}
+    terms |= {"started": 100.0 + version, "folded_at": 101.0 + version}
+    return window_record(version, **{**terms, **changes})
 
 
 def epoch(number: int, version: int, at: float) -> EpochEnded:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.windows import Windows
+from tests.records import window_record
 
 NUMBERS = st.integers(0, 2**53 - 1)
 REALS = st.floats(allow_nan=False)
@@ -55,9 +56,6 @@ def test_a_place_beyond_the_end_is_an_error():
 
 def test_numbers_that_do_not_exist_stay_what_they_are():
     values = (math.nan, math.inf, -math.inf)
-    windows = Windows(
-        WindowRecord(0, 0, 1, 0, 1, 1, value, {"a": value}, 0.0, 0.0, 0, 0, 0, 0.0, 1)
-        for value in values
-    )
+    windows = Windows(window_record(loss=value, metrics={"a": value}) for value in values)
     assert [str(window.loss) for window in windows] == [str(value) for value in values]
     assert [str(window.metrics["a"]) for window in windows] == [str(value) for value in values]

@@ -8,7 +8,8 @@ from PIL import Image
 from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.history import History
-from distkeras_grid.records import EpochEnded, WindowRecord
+from distkeras_grid.records import EpochEnded
+from tests.records import window_record
 
 
 def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> History:
@@ -19,22 +20,15 @@ def make_history(workers: int = 2, epochs: int = 2, windows: int = 10) -> Histor
         for worker in range(workers):
             version += 1
             history.add(
-                WindowRecord(
+                window_record(
+                    version,
                     worker=worker,
-                    attempt=0,
                     epoch=1 + second // windows,
                     window=second % windows,
-                    steps=1,
                     samples=32,
-                    loss=1.0 / version,
-                    metrics={},
                     started=1000.0 + second,
                     seconds=0.9,
-                    staleness=workers - 1 if second else 0,
-                    bytes_up=0,
-                    bytes_down=0,
                     folded_at=1000.95 + second,
-                    version=version,
                 )
             )
         if (second + 1) % windows == 0:

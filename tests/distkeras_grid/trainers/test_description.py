@@ -10,7 +10,6 @@ import pytest
 from distkeras_grid import __version__
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.history import History
-from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
     AccumulatedGradientRule,
     ElasticRule,
@@ -23,6 +22,7 @@ from distkeras_grid.trainers.description import (
     describe_run,
     headline_of,
 )
+from tests.records import window_record
 from tests.specs import make_spec
 
 
@@ -95,11 +95,6 @@ def test_the_reason_of_the_window_is_told():
 def test_the_last_line_says_what_compression_has_saved():
     history = History()
     for number in range(10):
-        window = {
-            **{"worker": 0, "attempt": 0, "epoch": 1, "window": number, "steps": 1, "samples": 8},
-            **{"loss": 0.5, "metrics": {}, "started": 0.0, "seconds": 1.0, "staleness": 0},
-            **{"bytes_up": 2_000_000, "bytes_down": 2_000_000, "folded_at": 0.0},
-        }
-        history.add(WindowRecord(**window, version=number + 1))
+        history.add(window_record(number + 1, bytes_up=2_000_000, bytes_down=2_000_000))
     sentence = compression_sentence(history, size=1_000_000)
     assert sentence == "compression moved 40 MB instead of 80 MB"

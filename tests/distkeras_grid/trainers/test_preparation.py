@@ -8,28 +8,12 @@ from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import FetchCenter
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.server_events import DRIVER, ReceivedMessage
-from distkeras_grid.records import WindowRecord
 from distkeras_grid.trainers.preparation import TrainingJob
+from tests.records import window_record
 from tests.specs import make_settings
 
 #: Of a run that has folded nothing there is nothing to keep.
-WINDOW = WindowRecord(
-    worker=0,
-    attempt=0,
-    epoch=1,
-    window=0,
-    steps=1,
-    samples=1,
-    loss=0.5,
-    metrics={},
-    started=0.0,
-    seconds=1.0,
-    staleness=0,
-    bytes_up=1,
-    bytes_down=1,
-    folded_at=1.0,
-    version=1,
-)
+WINDOW = window_record()
 
 
 class Server:

@@ -25,16 +25,14 @@ from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.trainers import run
 from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
+from tests.records import window_record
 from tests.specs import make_spec
 
 ROWS = 20
 
 
-def window(version, samples=10, worker=0, seconds=0.1):
-    terms = {"worker": worker, "attempt": 7, "epoch": 1, "window": version, "steps": 1}
-    terms |= {"samples": samples, "loss": 0.5, "metrics": {}, "started": 0.0, "seconds": seconds}
-    terms |= {"staleness": 0, "bytes_up": 4, "bytes_down": 4, "folded_at": 1.0}
-    return WindowRecord(version=version, **terms)
+def window(version, **changes):
+    return window_record(version, **{"attempt": 7, "window": version, "seconds": 0.1, **changes})
 
 
 def epoch(number, version):
