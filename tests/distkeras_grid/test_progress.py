@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -270,13 +269,3 @@ def test_a_line_never_exceeds_the_width(width):
     parts = Bytes("uploading", 200_000_000, 50_000_000).parts(10e6, 5)
     assert len(one_line(parts, width)) <= width
     assert one_line(parts).startswith(one_line(parts, width))
-
-
-def test_it_is_light_to_import():
-    code = (
-        "import sys, distkeras_grid.progress;"
-        "print([m for m in ('IPython', 'keras', 'pyspark', 'numpy') if m in sys.modules])"
-    )
-    # In a process of its own: here they are imported already.
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout == "[]\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import pytest
 
 from distkeras_grid.engine.gpus import VISIBLE, gpus_of, refuse_unassigned, use_gpus
 from distkeras_grid.errors import ClusterError, ConfigurationError
+from tests.processes import python_output
 
 SEES = """
 import os, sys
@@ -27,10 +27,7 @@ def test_addresses_are_those_of_the_task():
 
 
 def test_they_are_set_before_tensorflow_is_there():
-    ended = subprocess.run(
-        [sys.executable, "-c", SEES], check=True, capture_output=True, text=True, timeout=60
-    )
-    assert ended.stdout.split() == ["2,3", "true", "False"]
+    assert python_output(SEES) == ["2,3", "true", "False"]
 
 
 def test_without_gpus_of_spark_the_environment_decides(monkeypatch):

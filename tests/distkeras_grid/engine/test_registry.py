@@ -1,28 +1,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from distkeras_grid.engine.registry import BACKENDS, configured_backend, use_backend
 from distkeras_grid.errors import EnvironmentMismatchError
 from tests.engines import interpreter_with, keras
-
-
-def told(code, python=sys.executable, **environment):
-    """Run code in a fresh process; return what it printed."""
-    ended = subprocess.run(
-        [python, "-c", code],
-        env={**os.environ, **environment},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return ended.stdout.split()
+from tests.processes import python_output
 
 
 def test_the_backend_is_known_without_keras(tmp_path):
@@ -32,10 +17,10 @@ from distkeras_grid.engine.registry import configured_backend
 print(configured_backend(), "keras" in sys.modules)
 """
     nowhere = {"KERAS_BACKEND": "", "KERAS_HOME": str(tmp_path)}
-    assert told(code, **nowhere) == ["tensorflow", "False"]
+    assert python_output(code, **nowhere) == ["tensorflow", "False"]
     (tmp_path / "keras.json").write_text(json.dumps({"backend": "jax"}))
-    assert told(code, **nowhere) == ["jax", "False"]
-    assert told(code, **{**nowhere, "KERAS_BACKEND": "torch"}) == ["torch", "False"]
+    assert python_output(code, **nowhere) == ["jax", "False"]
+    assert python_output(code, **{**nowhere, "KERAS_BACKEND": "torch"}) == ["torch", "False"]
 
 
 @pytest.mark.tensorflow
@@ -64,7 +49,7 @@ keras.ops.ones(3)
 again = use_backend("jax", 2)
 print(keras.backend.backend(), in_force, again, os.environ["PJRT_NPROC"], count_gpus("jax"))
 """
-    assert told(code, KERAS_BACKEND="tensorflow") == ["jax", "1", "1", "1", "0"]
+    assert python_output(code, KERAS_BACKEND="tensorflow") == ["jax", "1", "1", "1", "0"]
 
 
 @pytest.mark.tensorflow
@@ -75,7 +60,7 @@ jax.numpy.ones(3)
 from distkeras_grid.engine.registry import use_backend
 print(use_backend("jax", 1))
 """
-    assert told(code) == ["0"]
+    assert python_output(code) == ["0"]
 
 
 @pytest.mark.tensorflow
@@ -92,4 +77,4 @@ told += [use_backend("torch", 2), torch.get_num_threads(), count_gpus("torch")]
 print(keras.backend.backend(), *told)
 """
     environment = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
-    assert told(code, python, **environment) == ["torch", "1", "2", "2", "0"]
+    assert python_output(code, python, **environment) == ["torch", "1", "2", "2", "0"]
