@@ -5,8 +5,6 @@ import pytest
 
 from distkeras_grid.engine.combination import combine_models
 from distkeras_grid.engine.keras_model import (
-    get_flat_weights,
-    initial_weights,
     model_from_bytes,
     model_to_bytes,
 )
@@ -65,12 +63,3 @@ def test_models_of_several_inputs_are_refused():
     model = keras.Model(inputs, keras.layers.Add()(inputs))
     with pytest.raises(ConfigurationError, match=r"one output\. Received: 2 inputs"):
         combine_models([model, model])
-
-
-def test_fresh_weights_follow_their_seed_and_leave_the_model_alone():
-    (model,) = members(1)
-    before = get_flat_weights(model)
-    first, again, other = (initial_weights(model, seed) for seed in ((1, 1), (1, 1), (1, 2)))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-    np.testing.assert_array_equal(get_flat_weights(model), before)
