@@ -13,17 +13,12 @@ from distkeras_grid.local_sets.tile_index import TileIndex
 from distkeras_grid.local_sets.worker_sampler import WorkerSampler
 from distkeras_grid.rows import ALIGNMENT
 from distkeras_grid.spec import LocalSpec, ScheduleSpec
-from tests.distkeras_grid.stores.tables import CLASSES, EACH, FIELD, store_of, write_tiles
+from tests.distkeras_grid.stores.tables import CLASSES, EACH, FIELD, PIXELS, store_of, write_tiles
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("tiles")
-
-
-@pytest.fixture(scope="module")
-def pixels(folder):
-    return write_tiles(folder)
+    return write_tiles(tmp_path_factory.mktemp("tiles"))
 
 
 def rows_of(folder, **more):
@@ -32,24 +27,24 @@ def rows_of(folder, **more):
 
 
 @pytest.mark.parametrize("mapped_bytes", [0, 1 << 20])
-def test_a_window_has_its_tiles_in_their_order(folder, pixels, mapped_bytes):
+def test_a_window_has_its_tiles_in_their_order(folder, mapped_bytes):
     rows = rows_of(folder, mapped_bytes=mapped_bytes)
     window = [np.array([[100, 3], [3, 57]]), np.array([[119]])]
     blocks = list(rows.blocks(window))
     labels = np.repeat(np.arange(6) % CLASSES, EACH)
     for block, places in zip(blocks, window, strict=True):
-        np.testing.assert_array_equal(block.x[0], pixels[places])
+        np.testing.assert_array_equal(block.x[0], PIXELS[places])
         np.testing.assert_array_equal(block.y[0], labels[places])
         for array in block.arrays:
             assert array.ctypes.data % ALIGNMENT == 0
             assert array.flags.c_contiguous
             assert array.flags.writeable
-    assert len(rows) == len(pixels)
+    assert len(rows) == len(PIXELS)
     rows.close()
     rows.close()
 
 
-def test_tiles_are_fetched_before_the_first_block_and_once_a_window(folder, pixels):
+def test_tiles_are_fetched_before_the_first_block_and_once_a_window(folder):
     rows = rows_of(folder)
     window = [np.array([[1, 2]])]
     blocks = rows.blocks(window)
@@ -67,7 +62,7 @@ def test_tiles_are_fetched_before_the_first_block_and_once_a_window(folder, pixe
 
 
 @pytest.mark.parametrize("place", [-1, 120])
-def test_tiles_that_are_not_there_are_refused(folder, pixels, place):
+def test_tiles_that_are_not_there_are_refused(folder, place):
     rows = rows_of(folder)
     with pytest.raises(IndexError):
         rows.blocks([np.array([[place]])])
@@ -82,7 +77,7 @@ def plan_of(folder, **recipe):
 
 
 @pytest.mark.parametrize(("window", "windows"), [(None, 1), (1, 3), (2, 2)])
-def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, pixels, window, windows):
+def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, window, windows):
     schedule = ScheduleSpec(rows=24, workers=2, batch_size=4, window=window, epochs=3, seed=3)
     plan = plan_of(folder)
     with WorkerSampler(plan, schedule, 1) as work:
@@ -92,7 +87,7 @@ def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, pixels, wi
                 [b.x[0].reshape(-1, *FIELD.shape) for b in work.rows.blocks(each.blocks)]
             )
             places = np.concatenate([b.ravel() for b in each.blocks])
-            np.testing.assert_array_equal(trained, pixels[places])
+            np.testing.assert_array_equal(trained, PIXELS[places])
             tested = []
 
             def evaluate(blocks, tested=tested):
@@ -105,7 +100,7 @@ def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, pixels, wi
                 continue
             told.append(report)
             test = plan.drawing.test(each.epoch - 1, 1)
-            np.testing.assert_array_equal(np.concatenate(tested), pixels[test])
+            np.testing.assert_array_equal(np.concatenate(tested), PIXELS[test])
         assert each.sequence == 3 * windows - 1
         assert [report.digest for report in told] == [
             digest_of(plan.drawing.train(t, 1)) for t in range(3)
@@ -118,7 +113,7 @@ def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, pixels, wi
         assert sum(report.read_seconds for report in told) == pytest.approx(work.read_seconds)
 
 
-def test_a_worker_tells_by_a_digest_what_it_draws_from(folder, pixels):
+def test_a_worker_tells_by_a_digest_what_it_draws_from(folder):
     schedule = ScheduleSpec(rows=24, workers=2, batch_size=4, epochs=1)
     plan = plan_of(folder)
     other = TileIndex.of([EACH] * 6, range(6), [0, 1, 2, 0, 2, 1], CLASSES)
@@ -131,7 +126,7 @@ def test_a_worker_tells_by_a_digest_what_it_draws_from(folder, pixels):
     assert len(digests[0]) == 16
 
 
-def test_without_local_tests_nothing_is_evaluated(folder, pixels):
+def test_without_local_tests_nothing_is_evaluated(folder):
     schedule = ScheduleSpec(rows=24, workers=2, batch_size=4, epochs=1)
     with WorkerSampler(plan_of(folder, local_test=0), schedule, 0) as work:
         (window,) = work.policy.windows()

@@ -18,38 +18,34 @@ IMAGES, EACH, CLASSES = 6, 20, 3
 FIELD = Field("image", (6, 5, 1), scale=1 / 255)
 
 
-def pixels_of(seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, 256, (IMAGES * EACH, *FIELD.shape), np.uint8)
+#: All tiles in their order.
+PIXELS = np.random.default_rng(0).integers(0, 256, (IMAGES * EACH, *FIELD.shape), np.uint8)
 
 
-def write_tiles(folder: Path, encoding="raw", group=7):
-    """Write two files of small row groups; return the pixels of all tiles in their order."""
-    pixels = pixels_of()
+def write_tiles(folder: Path, encoding="raw"):
+    """Write the tiles to two files of small row groups; return the folder."""
     if encoding == "raw":
-        values = [tile.tobytes() for tile in pixels]
+        values = [tile.tobytes() for tile in PIXELS]
         column = pa.array(values, pa.binary())
     else:
-        values = [cv2.imencode(".png", tile)[1].tobytes() for tile in pixels]
+        values = [cv2.imencode(".png", tile)[1].tobytes() for tile in PIXELS]
         column = pa.array([{"bytes": value, "path": "x"} for value in values])
-    other = pa.array(range(len(pixels)))
-    folder.mkdir(parents=True, exist_ok=True)
-    half = len(pixels) // 2
+    other = pa.array(range(len(PIXELS)))
+    half = len(PIXELS) // 2
     for number in range(2):
         part = slice(number * half, (number + 1) * half)
         table = pa.table({"number": other[part], "image": column[part]})
-        pq.write_table(table, folder / f"part {number}.parquet", row_group_size=group)
-    return pixels
+        pq.write_table(table, folder / f"part {number}.parquet", row_group_size=7)
+    return folder
 
 
-def store_of(folder: Path, locations=(), encoding="raw", hashed=True):
+def store_of(folder: Path, locations=(), encoding="raw"):
     """Return the store of what `write_tiles` wrote."""
     field = FIELD if encoding == "raw" else Field("image", FIELD.shape, encoding="png")
-    names = [f"part {number}.parquet" for number in range(2)]
     files = []
-    for name in names:
+    for name in ("part 0.parquet", "part 1.parquet"):
         size = (folder / name).stat().st_size
-        files.append(look_at(str(folder), name, size, "image", hashed=hashed))
+        files.append(look_at(str(folder), name, size, "image", hashed=True))
     runs = np.arange(IMAGES)
     return ParquetStore(
         TileIndex.of([EACH] * IMAGES, runs, runs % CLASSES, CLASSES),

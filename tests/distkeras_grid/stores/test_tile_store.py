@@ -15,17 +15,12 @@ from distkeras_grid.stores.parquet_footers import look_at
 from distkeras_grid.stores.range_reader import RangeReader
 from distkeras_grid.stores.tile_store import leaf_of, part_of
 from tests.distkeras_grid.stores.servers import http_server, webhdfs_server
-from tests.distkeras_grid.stores.tables import EACH, IMAGES, store_of, write_tiles
+from tests.distkeras_grid.stores.tables import EACH, IMAGES, PIXELS, store_of, write_tiles
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("tiles")
-
-
-@pytest.fixture(scope="module")
-def pixels(folder):
-    return write_tiles(folder)
+    return write_tiles(tmp_path_factory.mktemp("tiles"))
 
 
 def read(store, places):
@@ -39,33 +34,33 @@ def read(store, places):
 
 @settings(max_examples=20, deadline=None)
 @given(st.sets(st.integers(0, IMAGES * EACH - 1), max_size=40))
-def test_each_tile_comes_once_whatever_row_group_it_is_in(folder, pixels, places):
+def test_each_tile_comes_once_whatever_row_group_it_is_in(folder, places):
     found, _ = read(store_of(folder), [*places])
     assert set(found) == places
     for place, tile in found.items():
-        np.testing.assert_array_equal(tile, pixels[place])
+        np.testing.assert_array_equal(tile, PIXELS[place])
 
 
-def test_only_the_row_groups_of_the_tiles_are_read(folder, pixels):
+def test_only_the_row_groups_of_the_tiles_are_read(folder):
     store = store_of(folder)
     few = store.bytes_of(np.array([0, 1, 6]))
-    assert few == store.bytes_of(np.array([3])) < store.bytes_of(np.arange(len(pixels))) / 10
+    assert few == store.bytes_of(np.array([3])) < store.bytes_of(np.arange(len(PIXELS))) / 10
     _, reader = read(store, [0, 1, 6])
     footer = store.files[0].footer
     assert reader.bytes_read.total() == few + footer.stop - footer.start
 
 
 def test_encoded_images_in_a_struct_are_read(tmp_path):
-    pixels = write_tiles(tmp_path, "png")
+    write_tiles(tmp_path, "png")
     found, _ = read(store_of(tmp_path, encoding="png"), [5, 100])
-    np.testing.assert_array_equal(found[100], pixels[100])
+    np.testing.assert_array_equal(found[100], PIXELS[100])
 
 
-def test_mirrors_take_the_place_of_the_data_set(folder, pixels):
+def test_mirrors_take_the_place_of_the_data_set(folder):
     with contextlib.ExitStack() as stack:
         locations = [stack.enter_context(serve(folder)) for serve in (http_server, webhdfs_server)]
-        found, reader = read(store_of(folder, locations), range(len(pixels)))
-        np.testing.assert_array_equal([found[n] for n in range(len(pixels))], pixels)
+        found, reader = read(store_of(folder, locations), range(len(PIXELS)))
+        np.testing.assert_array_equal([found[n] for n in range(len(PIXELS))], PIXELS)
         assert len(reader.bytes_read) == 2
 
 
