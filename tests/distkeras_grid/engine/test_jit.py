@@ -8,17 +8,12 @@ from tests.engines import keras
 pytestmark = pytest.mark.tensorflow
 
 
+ARGUMENTS = {"Dense": (2,), "Dropout": (0.1,), "Conv1D": (2, 2), "LSTM": (2,)}
+
+
 def model(*names, **compile_arguments):
-    layers = {
-        "Dense": lambda: keras.layers.Dense(2),
-        "BatchNormalization": keras.layers.BatchNormalization,
-        "Dropout": lambda: keras.layers.Dropout(0.1),
-        "Conv1D": lambda: keras.layers.Conv1D(2, 2),
-        "MaxPooling1D": keras.layers.MaxPooling1D,
-        "LSTM": lambda: keras.layers.LSTM(2),
-        "Flatten": keras.layers.Flatten,
-    }
-    net = keras.Sequential([keras.Input((4, 3)), *(layers[name]() for name in names)])
+    layers = [getattr(keras.layers, name)(*ARGUMENTS.get(name, ())) for name in names]
+    net = keras.Sequential([keras.Input((4, 3)), *layers])
     net.compile("sgd", "mse", **compile_arguments)
     return net
 

@@ -24,10 +24,12 @@ pytestmark = pytest.mark.tensorflow
 STEPS, BATCH = 24, 8
 
 
-def data(steps=STEPS):
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=(steps, BATCH, 5)).astype(np.float32)
-    return x, (x[..., 0] > 0).astype(np.int64)
+X = np.random.default_rng(3).normal(size=(STEPS, BATCH, 5)).astype(np.float32)
+Y = (X[..., 0] > 0).astype(np.int64)
+
+
+def rows(start, stop):
+    return RowBlock((X[start:stop],), (Y[start:stop],))
 
 
 def model(optimizer, batch_norm=False):
@@ -46,25 +48,22 @@ def engine(optimizer=None, kind=LocalSteps.GRADIENT, momentum=0.0, **options):
     return engine_of(net, local_steps=kind, momentum=momentum)
 
 
-def fitted(optimizer, **options):
+def fitted(optimizer, steps=STEPS):
     """Keras' own training on the same batches."""
-    x, y = data()
-    net = model(optimizer, **options)
-    for batch in zip(x, y, strict=True):
+    net = model(optimizer)
+    for batch in zip(X[:steps], Y[:steps], strict=True):
         net.train_on_batch(*batch)
     return net
 
 
 def train(worker, rule, window):
     """One worker against one center; returns the center and what the worker goes on from."""
-    x, y = data()
     sections = worker.layout.sections
     center = Center(rule, worker.weights(), sections, seats=1)
     before, after, payload = (np.empty_like(center.vector) for _ in range(3))
     center.on_join(0, before)
     for start in range(0, STEPS, window):
-        block = RowBlock((x[start : start + window],), (y[start : start + window],))
-        result = worker.run(before, [block], after)
+        result = worker.run(before, [rows(start, start + window)], after)
         compute_commit(rule, sections, before, after, result.steps, payload)
         center.fold(payload, CommitInfo(0, result.steps, result.samples, 0))
         apply_reply(rule, sections, after, payload, before)
@@ -77,14 +76,11 @@ def flat(net):
 
 def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
     """What lies before and after the window agrees with it: x - x0 = -rate A."""
-    x, y = data()
-    worker, reference = engine(), model(keras.optimizers.SGD(0.1))
+    worker, reference = engine(), fitted(keras.optimizers.SGD(0.1), steps=4)
     before = worker.weights()
-    for batch in zip(x[:4], y[:4], strict=True):
-        reference.train_on_batch(*batch)
     sums = (before - flat(reference)) / 0.1
     after = np.empty_like(before)
-    blocks = [RowBlock((x[:3],), (y[:3],)), RowBlock((x[3:4],), (y[3:4],))]
+    blocks = [rows(0, 3), rows(3, 4)]
     for _ in range(2):  # a second window begins with a new sum
         worker.run(before, blocks, after)
         np.testing.assert_allclose(after, sums, rtol=0, atol=5e-6)
@@ -121,10 +117,9 @@ def test_the_mean_gradient_of_a_window_is_that_of_its_rows_in_one_batch(jit):
 
 
 def test_statistics_travel_beside_the_gradients():
-    x, y = data()
     worker = engine(batch_norm=True)
     before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
-    worker.run(before, [RowBlock((x[:2],), (y[:2],))], after)
+    worker.run(before, [rows(0, 2)], after)
     cut = worker.layout.trainable_size
     held = np.concatenate([np.asarray(v) for v in worker.model.non_trainable_variables])
     np.testing.assert_array_equal(after[cut:], held)
@@ -162,9 +157,8 @@ def test_a_train_step_that_applies_nothing_is_refused(local_steps):
 
     net = Idle([keras.Input((5,)), keras.layers.Dense(2)])
     net.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    x, y = data()
     with pytest.raises(ConfigurationError, match="train_step of Idle applied nothing"):
-        engine_of(net, local_steps=local_steps).warm_up(RowBlock((x,), (y,)))
+        engine_of(net, local_steps=local_steps).warm_up(rows(0, STEPS))
 
 
 @pytest.mark.parametrize(

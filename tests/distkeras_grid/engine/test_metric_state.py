@@ -27,18 +27,20 @@ RARE = (RANDOM.random(ROWS) < 0.15).astype(np.float32)
 WEIGHT = RANDOM.uniform(0, 2, ROWS).astype(np.float32)
 
 
-def net(units, activation=None):
+def begin_anew():
     # Names of metrics are counted in a process.
     keras.utils.clear_session()
     keras.utils.set_random_seed(2)
+
+
+def net(units, activation=None):
+    begin_anew()
     layers = [keras.Input((3,)), keras.layers.Dense(units, activation=activation)]
     return keras.Sequential(layers)
 
 
 def two_outputs():
-    # Names of metrics are counted in a process.
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(2)
+    begin_anew()
     x = keras.Input((3,))
     kind = keras.layers.Dense(CLASSES, "softmax", name="kind")(x)
     return keras.Model(x, [kind, keras.layers.Dense(1, name="size")(x)])
