@@ -47,6 +47,8 @@ def test_rows_and_what_they_belong_to_have_figures_of_their_own():
     assert dark.precision == pytest.approx(3 / 4)
     assert light.recall == pytest.approx(4 / 5)
     assert (found.cluster, found.clusters) == ("group", 3)
+    (note,) = found.notes
+    assert note.startswith("All rows of class 'dark' are in one group:")
 
 
 def test_the_figures_of_a_confusion_matrix():
@@ -114,13 +116,6 @@ def test_a_mixed_unit_takes_no_figures_from_the_others_and_varies_as_they_do():
     assert accuracy.high > 0.75
     assert any("'m': they do not count in figures by group" in note for note in found.notes)
     assert any("class '1' are in one group" in note for note in found.notes)
-
-
-def test_a_class_of_one_cluster_is_told():
-    notes = evaluate_tallies(TALLIES, BY, classes=("dark", "light")).notes
-    assert [note.partition(":")[0] for note in notes] == [
-        "All rows of class 'dark' are in one group"
-    ]
 
 
 def test_the_most_frequent_class_stands_beside_the_accuracy():
