@@ -147,49 +147,39 @@ def test_full_disk_is_refused_with_the_arithmetic(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_write_that_fails_is_a_full_disk_too(tmp_path):
-    file = local_file.LocalFile(tmp_path, 1 << 20)
-    file._file.close()
-    file._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
-    with pytest.raises(NoSpaceError, match="10 bytes"):
-        file.write(b"0123456789")
-    file.close()
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_disk_that_is_full_when_the_buffer_is_written_is_told_once(tmp_path):
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_a_write_that_fails_is_a_full_disk_and_is_told_once(tmp_path, buffering):
     """The buffer still holds the bytes when the file is closed."""
     with contextlib.closing(local_file.LocalFile(tmp_path, 1 << 20)) as file:
         file._file.close()
-        file._file = open("/dev/full", "wb")  # noqa: SIM115
-        file.write(b"0123456789")
-        with pytest.raises(NoSpaceError):
-            file.seal()
+        file._file = open("/dev/full", "wb", buffering=buffering)  # noqa: SIM115
+        if buffering:
+            file.write(b"0123456789")
+        with pytest.raises(
+            NoSpaceError, match="0 bytes after 10" if buffering else "10 bytes after 0"
+        ):
+            file.seal() if buffering else file.write(b"0123456789")
 
 
-@pytest.mark.parametrize("when", ["made", "written", "read"])
-def test_a_disk_that_fails_is_an_error_of_this_host(tmp_path, monkeypatch, when):
+def test_a_disk_that_fails_is_an_error_of_this_host(tmp_path, monkeypatch):
     """Another attempt may have another disk, so it is told from errors of the user's code."""
 
     def fails(*_):
         raise OSError(errno.EIO, "Input/output error")
 
-    if when == "made":
-        with pytest.raises(LocalDiskError, match="missing"):
-            local_file.LocalFile(tmp_path / "missing", 1 << 20)
-        return
+    with pytest.raises(LocalDiskError, match="missing"):
+        local_file.LocalFile(tmp_path / "missing", 1 << 20)
     with contextlib.closing(local_file.LocalFile(tmp_path, 0)) as file:
-        if when == "written":
-            file._file.close()
-            file._file = SimpleNamespace(write=fails, close=lambda: None)
-            with pytest.raises(LocalDiskError, match="Input/output"):
-                file.write(b"0123")
-            return
         file.write(b"0123")
         file.seal()
         monkeypatch.setattr(os, "preadv", fails)
         with pytest.raises(LocalDiskError, match="Input/output"):
             file.read(0, 4)
+    with contextlib.closing(local_file.LocalFile(tmp_path, 0)) as file:
+        file._file.close()
+        file._file = SimpleNamespace(write=fails, close=lambda: None)
+        with pytest.raises(LocalDiskError, match="Input/output"):
+            file.write(b"0123")
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
