@@ -45,11 +45,13 @@ def test_raw_bytes(kind, dtype):
     assert features_from_arrow(column[:0], field).shape == (0, 3, 2)
 
 
-def test_raw_bytes_are_not_copied():
+def test_raw_bytes_and_lists_of_floats_are_not_copied():
     column = raw(noise(4, 6))
     shared = np.frombuffer(column.buffers()[2], np.uint8)
-    features = features_from_arrow(column[1:], Field("image", (6,)))
-    assert np.shares_memory(features, shared)
+    assert np.shares_memory(features_from_arrow(column[1:], Field("image", (6,))), shared)
+    lists = pa.array([[1, 2], [3, 4]], pa.list_(pa.float32()))
+    features = features_from_arrow(lists, Field("x", (2,), dtype="float32"))
+    assert np.shares_memory(features, lists.values.to_numpy())
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
@@ -103,13 +105,6 @@ def test_lists_of_numbers(kind):
     assert np.array_equal(features, values)
     assert features.dtype == (np.int32 if kind.value_type == pa.int32() else np.float32)
     assert np.array_equal(features_from_arrow(column[2:], field), values[2:])
-
-
-def test_float_lists_are_not_copied():
-    column = pa.array([[1, 2], [3, 4]], pa.list_(pa.float32()))
-    shared = column.values.to_numpy()
-    features = features_from_arrow(column, Field("x", (2,), dtype="float32"))
-    assert np.shares_memory(features, shared)
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])
