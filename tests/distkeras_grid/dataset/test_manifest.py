@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
-from distkeras_grid.dataset.manifest import decode_manifest, shard_number
+from distkeras_grid.dataset.manifest import Version, decode_manifest, shard_number
 from distkeras_grid.errors import SchemaError
 
 
@@ -19,6 +20,8 @@ def manifest(*sources, **more):
     return json.dumps(told | more)
 
 
+DAY = "2026-11-23T00:00:00+00:00"
+VERSION = msgspec.to_builtins(Version(3, "3abc" * 16, DAY, DAY, ("shard=0",), 9))
 MANIFEST = decode_manifest(
     manifest(
         {"split": "train"},
@@ -27,6 +30,7 @@ MANIFEST = decode_manifest(
         {"split": "train", "stored_source": "old/3.png"},
         {"split": "test", "set_aside": "blurred", "stored_label": "b"},
         {"status": "removed", "split": "validation", "stored_label": "b"},
+        history=[VERSION],
     ),
     "m",
 )
@@ -74,6 +78,12 @@ def test_splits_are_those_of_images_with_rows_and_know_their_folders():
         manifest(last_update="../3"),
         manifest(classes=3),
         manifest(folds={"fold": {"columns": []}}),
+        manifest(history=[VERSION | {"shards": ["../home"]}]),
+        manifest(history=[VERSION | {"shards": ["shard=0/.."]}]),
+        manifest(history=[VERSION | {"number": -1}]),
+        manifest(history=[VERSION | {"number": "../3"}]),
+        manifest(history=[VERSION | {"replaced": "yesterday"}]),
+        manifest(history=[VERSION | {"hash": "f" * 63}]),
         "{",
     ],
 )
