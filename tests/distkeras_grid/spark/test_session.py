@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from distkeras_grid.spark.session import executor_slots, local_cores, task_slots
+from distkeras_grid.checkpoints import Driver
+from distkeras_grid.spark.session import executor_slots, local_cores, task_slots, this_driver
 from tests.cluster import spark_home
 from tests.distkeras_grid.spark.programs import run_python
 
@@ -19,8 +20,9 @@ def test_local_cores(master, cores):
 
 
 @pytest.mark.spark
-def test_slots_of_a_local_session_are_its_threads(spark):
+def test_a_local_session_has_a_slot_a_thread_and_is_the_first_attempt_of_its_application(spark):
     assert task_slots(spark) == 2
+    assert this_driver(spark) == Driver(spark.sparkContext.applicationId, attempt=1)
 
 
 @pytest.mark.parametrize(
