@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
 from distkeras_grid.spark.session import READ_ROWS, READ_SETTING
@@ -26,26 +28,27 @@ def jobs_of(frame, task):
     )
 
 
-def launched(spark, task):
-    launch = jobs_of(spark.range(2, numPartitions=2), task)
-    launch.start()
-    return launch
+def wait_until(launch, happened):
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        launch.wait(0.05)
 
 
 def sleeps(batches):
-    import time
-
     time.sleep(60)
     yield from batches
 
 
-def held_until(path):
-    """A task that hands its rows on when there is a file."""
+def held_until(path, seats=(0, 1, 2), fails=()):
+    """A task that leaves a file, and hands the rows of these seats on when `path` is there."""
 
     def task(batches):
-        import time
-
-        while not path.exists():
+        seat = TaskContext.get().partitionId()
+        (path.parent / f"{seat}-{TaskContext.get().taskAttemptId()}").touch()
+        if seat in fails:
+            raise ValueError("lost")
+        while seat in seats and not path.exists():
             time.sleep(0.02)
         yield from batches
 
@@ -113,8 +116,6 @@ def test_an_error_of_ours_is_told_before_its_own_cause():
 
 
 def counts(batches):
-    import pyarrow as pa
-
     yield pa.RecordBatch.from_pydict({"id": [max(batch.nbytes for batch in batches)]})
 
 
@@ -136,14 +137,10 @@ def test_each_attempt_of_a_seat_has_its_key_and_nobody_else(spark, tmp_path, ada
         return bytes([seat, 7])
 
     def deal(batches):
-        from pyspark import TaskContext
-
         (tmp_path / f"deal {TaskContext.get().taskAttemptId()}").touch()
         yield from batches
 
     def task(key, batches):
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         seat, attempt = context.partitionId(), context.taskAttemptId()
         (tmp_path / f"work {seat} {key.hex()} {attempt}").touch()
@@ -182,27 +179,10 @@ def test_each_attempt_of_a_seat_has_its_key_and_nobody_else(spark, tmp_path, ada
 @pytest.mark.spark
 def test_a_job_that_fails_leaves_those_of_the_others_alone(spark, tmp_path):
     """Spark ends all jobs whose RDD a failed stage has computed."""
-
-    def task(batches):
-        import time
-
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
-        if context.partitionId() == 0:
-            raise ValueError("lost")
-        while not (tmp_path / "go").exists():
-            time.sleep(0.02)
-        yield from batches
-
     frame = spark.range(2, numPartitions=2).repartition(2)
-    launch = jobs_of(frame, task)
+    launch = jobs_of(frame, held_until(tmp_path / "go", fails=(0,)))
     launch.start()
-    deadline = time.monotonic() + 60
-    while not launch.failed:
-        assert time.monotonic() < deadline
-        launch.wait(0.05)
+    wait_until(launch, lambda: launch.failed)
     assert launch.failed == (0,)
     assert not launch.done
     (tmp_path / "go").touch()
@@ -214,8 +194,6 @@ def test_a_job_that_fails_leaves_those_of_the_others_alone(spark, tmp_path):
 @pytest.mark.spark
 def test_the_tasks_of_a_group_start_and_end_together_if_one_of_them_is_lost(spark, tmp_path):
     def task(key, batches):
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         number, lost = context.partitionId(), tmp_path / "lost"
         together = context.allGather(str(number))
@@ -257,11 +235,9 @@ def test_a_group_waits_for_its_slots_and_can_be_cancelled_meanwhile(spark):
 
 @pytest.mark.spark
 def test_cancel_ends_the_job_at_once(spark):
-    launch = launched(spark, sleeps)
-    tracker = spark.sparkContext.statusTracker()
-    deadline = time.monotonic() + 30
-    while not tracker.getActiveStageIds() and time.monotonic() < deadline:
-        launch.wait(0.05)
+    launch = jobs_of(spark.range(2, numPartitions=2), sleeps)
+    launch.start()
+    wait_until(launch, spark.sparkContext.statusTracker().getActiveStageIds)
     launch.cancel()
     assert launch.wait(10)
     assert isinstance(launch.error(), ClusterError)
@@ -286,29 +262,15 @@ def test_rows_are_dealt_before_any_worker_has_a_task(spark, tmp_path):
 
 @pytest.mark.spark
 def test_a_task_that_is_killed_is_started_again(spark, tmp_path):
-    def task(batches):
-        import time
-
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
-        while context.partitionId() == 1 and not (tmp_path / "go").exists():
-            time.sleep(0.02)
-        yield from batches
-
     def attempts():
         return [int(path.name.split("-")[1]) for path in tmp_path.glob("1-*")]
 
+    task = held_until(tmp_path / "go", seats=(1,))
     launch = jobs_of(spark.range(2, numPartitions=2).repartition(2), task)
     launch.start()
-    deadline = time.monotonic() + 60
-    for count in (1, 2):
-        while len(attempts()) < count:
-            assert time.monotonic() < deadline
-            launch.wait(0.05)
-        if count == 1:
-            launch.restart(attempts()[0])
+    wait_until(launch, attempts)
+    launch.restart(attempts()[0])
+    wait_until(launch, lambda: len(attempts()) == 2)
     (tmp_path / "go").touch()
     assert launch.wait(60)
     assert sorted(row.id for row in launch.rows()) == [0, 1]
