@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
-from distkeras_grid.errors import ConfigurationError, EmptyDataError, LabelError, SchemaError
+from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.targets import Takes
@@ -72,8 +73,6 @@ def test_text_is_refused_with_the_way(frame):
 
 
 def test_whole_numbers_beyond_32_bits_name_their_column(frame):
-    from pyspark.errors import PySparkException
-
     (field,) = resolve_features(frame, "id", model((1,), dtype="int32"))
     with pytest.raises(PySparkException, match=r"Column 'id' has whole numbers beyond 32 bits"):
         frame.select(value_expression(frame, field)).collect()
@@ -117,15 +116,6 @@ def test_the_numbers_of_all_labels_are_seen_in_one_job(frame):
     numbers = [(each.low, each.high, each.missing, each.fractions) for each in summary.labels]
     assert numbers == [(1, 1, 0, 0), (0.5, 1.5, 0, 2), (1, 7, 0, 0), (0, 3, 0, 0)]
     assert summary.rows == 2
-
-
-def test_labels_that_are_missing_are_counted_and_those_that_are_null_refused(spark):
-    frame = spark.sql("SELECT double('NaN') AS y, 0 AS f UNION ALL SELECT 2.0D, 1")
-    (summary,) = summarize(frame, resolve_columns(frame, "f", "y")).labels
-    assert (summary.low, summary.high, summary.missing) == (2, 2, 1)
-    broken = spark.sql("SELECT array(1, null) AS y, 0 AS f")
-    with pytest.raises(LabelError, match="1 of 1 rows"):
-        summarize(broken, resolve_columns(broken, "f", "y"))
 
 
 def test_data_without_rows_are_told_so(frame):

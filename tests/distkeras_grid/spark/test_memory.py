@@ -49,13 +49,6 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(915, abs=64)
 
 
-def test_each_server_is_a_process():
-    plain = ModelSize(MB)
-    more = replace(plain, servers=5)
-    assert more.worker_mb == plain.worker_mb
-    assert more.driver_mb(4) - plain.driver_mb(4) == pytest.approx(4 * SERVER_MB)
-
-
 def test_a_container_as_spark_asks_for_it():
     assert ExecutorContainer.of({}.get, "executor") == ExecutorContainer("executor", 1024, 384)
     large = {"spark.executor.memory": "10g"}
@@ -79,10 +72,11 @@ def test_a_container_that_is_too_small_names_setting_and_value():
     assert found.level is CheckLevel.BAD
 
 
-def test_the_servers_map_vectors_of_their_workers_up_to_their_limit():
+def test_each_server_is_a_process_that_maps_vectors_of_its_workers_up_to_a_limit():
     large = ModelSize(100 * MB)
-    one = large.driver_mb(8)
-    assert replace(large, servers=3).driver_mb(8) - one == pytest.approx(2 * (SERVER_MB + 1024))
+    one, more = large.driver_mb(8), replace(large, servers=3)
+    assert more.driver_mb(8) - one == pytest.approx(2 * (SERVER_MB + 1024))
+    assert more.worker_mb == large.worker_mb
     assert large.driver_mb(9) - one == pytest.approx(400)
 
 
@@ -108,17 +102,12 @@ def test_elsewhere_nobody_limits_python():
     # Kubernetes' overhead is larger by itself.
     (found,) = findings(master="k8s://https://host", executor_memory="4g")
     assert found.level is CheckLevel.OK
+    settings = {"spark.executor.memory": "8g"}
+    for master, limit in (("local[2,4]", None), ("spark://node:7077", None), ("yarn", 819)):
+        assert python_limit_mb(settings.get, master) == limit
 
 
 @pytest.mark.parametrize("text", ["", "much", "1.5g", "-1m"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ConfigurationError, match="512m or 2g"):
         megabytes(text)
-
-
-def test_only_containers_limit_the_memory_of_python():
-    settings = {"spark.executor.memory": "8g"}
-    assert python_limit_mb(settings.get, "local[2,4]") is None
-    assert python_limit_mb(settings.get, "spark://node:7077") is None
-    assert python_limit_mb(settings.get, "yarn") == 819
-    assert python_limit_mb({"spark.executor.memoryOverhead": "3g"}.get, "yarn") == 3072

@@ -19,15 +19,11 @@ TILES = StructType(
 )
 
 
-def frame(schema):
-    return SimpleNamespace(columns=schema.names, schema=schema)
-
-
-def test_the_default_on_tiles_points_to_their_image():
-    with pytest.raises(SchemaError, match="features_col='image'"):
-        resolve_columns(frame(TILES), "features", "label")
-
-
-def test_a_misspelt_column_points_to_the_nearest():
-    with pytest.raises(SchemaError, match="Did you mean 'label'"):
-        resolve_columns(frame(TILES), "image", "lable")
+@pytest.mark.parametrize(
+    ("columns", "advice"),
+    [(("features", "label"), "features_col='image'"), (("image", "lable"), "Did you mean 'label'")],
+)
+def test_a_column_that_is_not_there_points_to_the_nearest_or_to_the_image_of_tiles(columns, advice):
+    frame = SimpleNamespace(columns=TILES.names, schema=TILES)
+    with pytest.raises(SchemaError, match=advice):
+        resolve_columns(frame, *columns)

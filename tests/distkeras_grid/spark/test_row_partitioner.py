@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 from distkeras_grid.errors import EmptyDataError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
@@ -54,9 +56,6 @@ def dealt_rows(frame, seats, *, stored=None, **options):
     columns = resolve_columns(frame, "f", "label")
 
     def tell(batches):
-        import pyarrow as pa
-        from pyspark import TaskContext
-
         for batch in batches:
             seat = TaskContext.get().partitionId()
             yield pa.RecordBatch.from_pydict(
