@@ -13,38 +13,32 @@ pytestmark = pytest.mark.spark
 NAN = math.nan
 
 
+def full(*values):
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
 def frame(spark, predictions, labels, types=("array<float>", "int")):
     schema = f"prediction {types[0]}, label {types[1]}"
     return spark.createDataFrame(list(zip(predictions, labels, strict=True)), schema)
 
 
+SCORES_AND_NUMBERS, NUMBERS = ("array<float>", "int"), ("double", "double")
+ONE_HOT = ("array<double>", "array<int>")
+
+
 @pytest.mark.parametrize(
     ("predictions", "labels", "types", "expected"),
     [
-        ([[0.1, 0.9], [0.9, 0.1], [0.5, 0.5]], [1, 1, 0], ("array<float>", "int"), 2 / 3),
-        pytest.param(
-            [[0.5], [0.51], [7.0]], [0, 1, 1], ("array<float>", "int"), 1.0, marks=pytest.mark.full
-        ),
-        pytest.param([2, 0, 1], [2, 0, 0], ("int", "bigint"), 2 / 3, marks=pytest.mark.full),
-        pytest.param(
-            [2.0, 0.4, 0.6], [2.0, 0.0, 1.0], ("double", "double"), 1.0, marks=pytest.mark.full
-        ),
-        ([[0.2, 0.8], [0.8, 0.2]], [[0, 1], [0, 1]], ("array<double>", "array<int>"), 0.5),
-        pytest.param(
-            [[0.2, 0.8], [0.8, 0.2]],
-            [[1], [0]],
-            ("array<double>", "array<int>"),
-            1.0,
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
-            [True, False], [True, True], ("boolean", "boolean"), 0.5, marks=pytest.mark.full
-        ),
-        pytest.param(
-            [[NAN, 1.0], [0.0, 1.0]], [0, 1], ("array<float>", "int"), 0.5, marks=pytest.mark.full
-        ),
-        ([[NAN], [0.0]], [1, 0], ("array<float>", "int"), 0.5),
-        pytest.param([NAN, 1.0], [0, 1], ("double", "int"), 0.5, marks=pytest.mark.full),
+        ([[0.1, 0.9], [0.9, 0.1], [0.5, 0.5]], [1, 1, 0], SCORES_AND_NUMBERS, 2 / 3),
+        full([[0.5], [0.51], [7.0]], [0, 1, 1], SCORES_AND_NUMBERS, 1.0),
+        full([2, 0, 1], [2, 0, 0], ("int", "bigint"), 2 / 3),
+        full([2.0, 0.4, 0.6], [2.0, 0.0, 1.0], NUMBERS, 1.0),
+        ([[0.2, 0.8], [0.8, 0.2]], [[0, 1], [0, 1]], ONE_HOT, 0.5),
+        full([[0.2, 0.8], [0.8, 0.2]], [[1], [0]], ONE_HOT, 1.0),
+        full([True, False], [True, True], ("boolean", "boolean"), 0.5),
+        full([[NAN, 1.0], [0.0, 1.0]], [0, 1], SCORES_AND_NUMBERS, 0.5),
+        ([[NAN], [0.0]], [1, 0], SCORES_AND_NUMBERS, 0.5),
+        full([NAN, 1.0], [0.0, 1.0], NUMBERS, 0.5),
     ],
 )
 def test_a_prediction_names_a_class(spark, predictions, labels, types, expected):
@@ -52,16 +46,11 @@ def test_a_prediction_names_a_class(spark, predictions, labels, types, expected)
     assert result == pytest.approx(expected)
 
 
-def test_vectors_are_taken_as_arrays(spark):
+def test_vectors_are_taken_as_arrays_and_names_with_dots_as_names(spark):
     from pyspark.ml.linalg import Vectors
 
     rows = [(Vectors.dense(0.2, 0.8), Vectors.sparse(2, [1], [1.0]))]
-    df = spark.createDataFrame(rows, ["scores", "target"])
-    assert AccuracyEvaluator("scores", "target").evaluate(df) == 1.0
-
-
-def test_names_with_dots_are_names(spark):
-    df = spark.createDataFrame([(1, 1)], ["model.prediction", "true label"])
+    df = spark.createDataFrame(rows, ["model.prediction", "true label"])
     assert AccuracyEvaluator("model.prediction", "true label").evaluate(df) == 1.0
 
 

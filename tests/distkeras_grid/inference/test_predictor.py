@@ -101,6 +101,9 @@ class TestOnSpark:
         assert predicted.columns == ["number", "image", "prediction"]
 
     def test_the_model_is_loaded_once_in_a_python_worker(self, spark, tmp_path):
+        import os
+        import uuid
+
         import keras
 
         class Marked(keras.layers.Layer):
@@ -109,9 +112,6 @@ class TestOnSpark:
             def __init__(self, folder, **options):
                 super().__init__(**options)
                 self.folder = folder
-                import os
-                import uuid
-
                 open(os.path.join(folder, f"{os.getpid()}-{uuid.uuid4()}"), "w").close()
 
             def call(self, x):
@@ -119,8 +119,6 @@ class TestOnSpark:
 
             def get_config(self):
                 return {**super().get_config(), "folder": self.folder}
-
-        import os
 
         marked = keras.Sequential([keras.Input((2, 2, 1)), Marked(str(tmp_path))])
         marked.build()
@@ -157,30 +155,12 @@ class TestOnSpark:
         np.testing.assert_allclose([row["prediction"][0] for row in rows], EXPECTED[:3], rtol=1e-6)
         assert rows[0]["image"]["path"] == "a"
 
-    @pytest.mark.parametrize("kind", ["array<double>", "array<int>", "vector", "number"])
-    def test_arrays_vectors_and_numbers_need_no_description(self, spark, kind):
-        import keras
-        from pyspark.ml.linalg import Vectors
-
-        size = 1 if kind == "number" else 3
-        model = keras.Sequential([keras.Input((size,)), keras.layers.Dense(1, use_bias=False)])
-        model.layers[-1].set_weights([np.ones((size, 1), np.float32)])
-        value = {"vector": Vectors.dense(1, 2, 3), "number": 6.0, "array<double>": [1.0, 2.0, 3.0]}
-        schema = ["features"] if kind in ("vector", "number") else f"features {kind}"
-        df = spark.createDataFrame([(value.get(kind, [1, 2, 3]),)], schema)
-        # All rows are read: a query that stops early ends its Python worker, TensorFlow and all.
-        (row,) = ModelPredictor(model).predict(df).collect()
-        assert row["prediction"] == [6.0]
-        assert row["features"] == df.collect()[0]["features"]
-
     def test_columns_that_cannot_be_used_are_refused_before_work(self, spark, model):
         df = images(spark)
         with pytest.raises(SchemaError, match=r"column 'number' already.*df\.drop"):
             ModelPredictor(model, "image", output_col="number").predict(df)
         with pytest.raises(SchemaError, match=r"'imag' is not a column.*'image'"):
             ModelPredictor(model, "imag").predict(df)
-        with pytest.raises(SchemaError, match=r"has no metadata.*Field\("):
-            ModelPredictor(model, "image").predict(df.withMetadata("image", {"other": 1}))
         with pytest.raises(SchemaError, match=r"values of shape \(4, 1, 1\)"):
             ModelPredictor(model, Field("image", (4, 1, 1))).predict(df)
         with pytest.raises(ConfigurationError, match="must be a DataFrame"):

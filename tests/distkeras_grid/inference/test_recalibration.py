@@ -8,6 +8,7 @@ import pytest
 from distkeras_grid import recalibrate
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.inference.recalibration import Moments, measure_statistics
+from tests.engines import keras
 
 ROWS, WIDTH, UNITS = 50, 3, 4
 # A mean far from zero, of which differences of squares would leave little.
@@ -29,8 +30,6 @@ def test_moments_of_parts_are_together_those_of_all_rows():
 
 @pytest.fixture
 def model():
-    import keras
-
     keras.utils.set_random_seed(1)
     layers = keras.layers
     net = keras.Sequential(
@@ -77,7 +76,5 @@ def test_a_model_gets_the_statistics_of_all_rows_and_keeps_its_weights(spark, mo
 
 @pytest.mark.tensorflow
 def test_a_model_without_batch_normalization_is_refused():
-    import keras
-
     with pytest.raises(ConfigurationError, match="no layer of batch normalization"):
         recalibrate(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]), None)
