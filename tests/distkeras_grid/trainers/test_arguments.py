@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import RULES, build_rule
 from distkeras_grid.rules.parameters import checked_whole
-from distkeras_grid.spec import Outliers
 from distkeras_grid.trainers.arguments import (
     check_backend,
-    check_servers,
     check_tensorflow,
     checked_class_weight,
 )
@@ -54,42 +51,6 @@ def test_class_weights_of_numpy_and_pandas_become_plain():
     assert json.dumps(found) == '{"0": 0.5, "1": 2.0}'
     assert checked_class_weight(None) is None
     assert checked_class_weight("balanced") == "balanced"
-
-
-#: Rules whose workers commit one by one, and begin their next window from the reply.
-CUT = {
-    "downpour": {},
-    "adagrad": {"rate": 0.1},
-    "accumulated_gradient": {},
-    "dynamic_rate": {},
-    "distance": {"gamma": 1.0},
-    "energy_matching": {},
-    "elastic": {"alpha": 0.5},
-    "elastic_momentum": {"alpha": 0.5},
-}
-WHOLE = {name: {"alpha": 0.5} if "elastic" in name else {} for name in set(RULES) - set(CUT)}
-
-
-@pytest.mark.parametrize("name", CUT)
-def test_rules_that_fold_commit_by_commit_take_several_servers(name):
-    rule = build_rule(name, CUT[name])
-    check_servers("A", 3, rule, {"validate": None, "on_nonfinite": "stop"})
-
-
-@pytest.mark.parametrize("name", sorted(WHOLE))
-def test_other_rules_need_one_server(name):
-    rule = build_rule(name, WHOLE[name])
-    check_servers("A", 1, rule, {"validate": Outliers()})
-    with pytest.raises(ConfigurationError, match="num_servers=2 for A"):
-        check_servers("A", 2, rule, {})
-
-
-@pytest.mark.parametrize("given", [{"validate": Outliers()}, {"on_nonfinite": "skip"}])
-def test_what_needs_one_server_is_named(given):
-    rule = build_rule("downpour", {})
-    check_servers("A", 1, rule, given)
-    with pytest.raises(ConfigurationError, match=f"^{next(iter(given))} .*num_servers=2"):
-        check_servers("A", 2, rule, given)
 
 
 @pytest.mark.tensorflow
