@@ -139,8 +139,19 @@ def wide(optimizer="adam", count=3, several=False):
     return model, names
 
 
-def check_trained_as_fit(spark, trainer, expected):
+def check_trained_as_fit(spark, kind, *models, **settings):
     """Train for two epochs by Spark's tasks, and by ``fit`` on one process: the same comes out."""
+    import keras
+
+    def optimizer():
+        return keras.optimizers.SGD(0.1, momentum=0.9)
+
+    terms = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+    settings |= {"batch_size": 16, "num_epoch": 2, "features_col": "x", "progress": False}
+    trainer = kind(*models, optimizer(), **terms, **settings)
+    expected = keras.models.clone_model(trainer.keras_model)
+    expected.set_weights(trainer.keras_model.get_weights())
+    expected.compile(optimizer(), **terms)
     random = np.random.default_rng(2)
     x, y = random.random((90, 5), np.float32), np.arange(90) % 3
     history = expected.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
@@ -150,3 +161,5 @@ def check_trained_as_fit(spark, trainer, expected):
     for one, other in zip(expected.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     assert trainer.history.history["accuracy"] == pytest.approx(history.history["accuracy"])
+    assert any("moved" in line for line in trainer.run["devices"])
+    return trainer

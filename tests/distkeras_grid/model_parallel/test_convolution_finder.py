@@ -19,7 +19,8 @@ def model_of(*layers, shape=(8, 8, 4)):
     return keras.Sequential([keras.Input(shape), *layers])
 
 
-def reasons():
+def whole_models():
+    """Models with a convolution `c` that stays whole, each with a part of the reason."""
     import keras
 
     layers = keras.layers
@@ -27,14 +28,50 @@ def reasons():
     class Own(layers.Conv2D):
         pass
 
-    return {
-        "Own is not Conv2D": Own(4, 3, name="c"),
-        "channels do not come last": layers.Conv2D(4, 3, data_format="channels_first", name="c"),
-        "float16": layers.Conv2D(4, 3, dtype="mixed_float16", name="c"),
-        "single output channel": layers.Conv2D(1, 3, name="c"),
-        "groups": layers.Conv2D(4, 3, groups=2, name="c"),
-        "dilated": layers.Conv2D(4, 3, dilation_rate=2, name="c"),
-    }
+    class Adversarial(keras.Sequential):
+        """May call a layer several times."""
+
+        def train_step(self, data):
+            return super().train_step(data)
+
+    class Heads(keras.Model):
+        """Its calls are unknown to Keras, and it uses a name of Keras for layers of its own."""
+
+        def __init__(self):
+            super().__init__()
+            self.outputs = [layers.Conv2D(4, 3, name="c")]
+
+        def call(self, x):
+            return self.outputs[0](x)
+
+    yield model_of(Own(4, 3, name="c")), "Own is not Conv2D"
+    for why, options in {
+        "channels do not come last": {"data_format": "channels_first"},
+        "float16": {"dtype": "mixed_float16"},
+        "single output channel": {"filters": 1},
+        "groups": {"groups": 2},
+        "dilated": {"dilation_rate": 2},
+    }.items():
+        yield (
+            model_of(layers.Conv2D(**{"filters": 4, "kernel_size": 3, "name": "c", **options})),
+            why,
+        )
+    yield model_of(layers.Conv2D(4, 3, name="c"), shape=(None, 8, 4)), "no fixed size"
+    step = [keras.Input((8, 8, 4)), layers.Conv2D(4, 3, name="c")]
+    yield Adversarial(step), "train_step of its own"
+    heads = Heads()
+    heads(np.zeros((1, 8, 8, 4), np.float32))
+    yield heads, "no fixed size"
+    # Two layers call it, or a model with it.
+    shared, series = layers.Conv2D(6, 3, name="c"), keras.Input((3, 5, 5, 4))
+    image = keras.Input((8, 8, 4))
+    outputs = [
+        layers.GlobalAveragePooling2D()(shared(image)),
+        layers.GlobalAveragePooling3D()(layers.TimeDistributed(shared)(series)),
+    ]
+    yield keras.Model([image, series], layers.Concatenate()(outputs)), "TimeDistributed"
+    inner = model_of(layers.Conv2D(6, 3, name="c"), shape=(5, 5, 4))
+    yield keras.Model(series, layers.TimeDistributed(inner)(series)), "TimeDistributed"
 
 
 def check_whole(model, why):
@@ -44,12 +81,8 @@ def check_whole(model, why):
 
 
 def test_what_stays_whole_says_why():
-    import keras
-
-    for why, layer in reasons().items():
-        check_whole(model_of(layer), why)
-    any_size = model_of(keras.layers.Conv2D(4, 3, name="c"), shape=(None, 8, 4))
-    check_whole(any_size, "no fixed size")
+    for model, why in whole_models():
+        check_whole(model, why)
 
 
 def test_the_gradient_of_the_input_is_needed_only_after_what_is_trained():
@@ -66,17 +99,6 @@ def test_the_gradient_of_the_input_is_needed_only_after_what_is_trained():
     )
     found = {name: c.input_gradient for name, (_, c) in find_convolutions(model).layers.items()}
     assert found == {"frozen": False, "first trained": False, "second trained": True}
-
-
-def test_a_model_with_a_step_of_its_own_may_call_a_layer_several_times():
-    import keras
-
-    class Adversarial(keras.Sequential):
-        def train_step(self, data):
-            return super().train_step(data)
-
-    layers = [keras.Input((8, 8, 4)), keras.layers.Conv2D(4, 3, name="c")]
-    check_whole(Adversarial(layers), "train_step of its own")
 
 
 def test_layers_of_a_model_inside_a_model_are_found_and_their_gradient_is_kept():
@@ -103,39 +125,6 @@ def test_a_layer_that_a_batch_passes_twice_stays_whole():
     check_whole(keras.Model(pair, keras.layers.Add()(list(map(inner, pair)))), "called 2 times")
     found = find_convolutions(keras.Model(given, shared(given)))
     assert found.layers["c"][1].input_shape == (6, 6, 4)
-
-
-def test_a_model_whose_calls_keras_does_not_know_keeps_its_layers_whole():
-    """Also if it uses a name of Keras for layers of its own."""
-    import keras
-
-    class Heads(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.outputs = [keras.layers.Conv2D(4, 3, name="c")]
-
-        def call(self, x):
-            return self.outputs[0](x)
-
-    model = Heads()
-    model(np.zeros((1, 8, 8, 4), np.float32))
-    check_whole(model, "no fixed size")
-
-
-def test_a_layer_that_another_layer_calls_too_stays_whole():
-    """Also by a model of it."""
-    import keras
-
-    layers = keras.layers
-    shared = layers.Conv2D(6, 3, name="c")
-    image, series = keras.Input((8, 8, 4)), keras.Input((3, 5, 5, 4))
-    outputs = [
-        layers.GlobalAveragePooling2D()(shared(image)),
-        layers.GlobalAveragePooling3D()(layers.TimeDistributed(shared)(series)),
-    ]
-    check_whole(keras.Model([image, series], layers.Concatenate()(outputs)), "TimeDistributed")
-    inner = model_of(layers.Conv2D(6, 3, name="c"), shape=(5, 5, 4))
-    check_whole(keras.Model(series, layers.TimeDistributed(inner)(series)), "TimeDistributed")
 
 
 def test_two_convolutions_of_one_name_are_refused():

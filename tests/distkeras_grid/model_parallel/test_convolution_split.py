@@ -93,9 +93,3 @@ def test_what_cannot_be_divided_is_refused_before_any_work(frame):
     split.keras_model = dense
     with pytest.raises(ConfigurationError, match="without a Conv2D"):
         split.train(frame)
-
-
-@pytest.mark.parametrize("wrong", [{"layers": "some"}, {"jit": True}])
-def test_arguments_are_checked_at_once(wrong):
-    with pytest.raises(ConfigurationError):
-        trainer(**wrong)

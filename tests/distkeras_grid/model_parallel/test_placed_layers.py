@@ -1,4 +1,4 @@
-"""The trainer `PlacedLayers`: its arguments, and a run with Spark's tasks."""
+"""The trainer `PlacedLayers`: models that it refuses, and runs with Spark's tasks."""
 
 from __future__ import annotations
 
@@ -27,27 +27,6 @@ def net(*layers):
     )
 
 
-def test_the_trainer_tells_its_arguments():
-    trainer = PlacedLayers(net(), "adam", "mse", cuts=["one"], micro_batches=4)
-    assert trainer.arguments() == {"micro_batches": 4, "cuts": ["one"]}
-    assert trainer.requested_workers == 1
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"micro_batches": 0}, "micro_batches"),
-        ({"micro_batches": 33}, "micro_batches"),
-        ({"cuts": "one"}, "cuts"),
-        ({"cuts": ["one"], "num_workers": 3}, "num_workers"),
-        ({"jit": True}, "jit"),
-    ],
-)
-def test_wrong_arguments_are_refused(wrong, told):
-    with pytest.raises(ConfigurationError, match=told):
-        PlacedLayers(net(), "adam", "mse", **wrong)
-
-
 @pytest.mark.spark
 def test_models_and_optimizers_that_cannot_be_in_stages_are_refused(spark):
     import keras
@@ -71,31 +50,8 @@ def test_models_and_optimizers_that_cannot_be_in_stages_are_refused(spark):
 @pytest.mark.spark
 @pytest.mark.parametrize("settings", [{"num_workers": 2, "micro_batches": 3}, {"cuts": ["two"]}])
 def test_stages_on_workers_are_trained_as_fit_trains_the_whole(spark, settings):
-    import keras
-
-    given = net()
-    trainer = PlacedLayers(
-        given,
-        keras.optimizers.SGD(0.1, momentum=0.9),
-        "sparse_categorical_crossentropy",
-        ["accuracy"],
-        batch_size=16,
-        num_epoch=2,
-        features_col="x",
-        progress=False,
-        **settings,
-    )
-    expected = keras.models.clone_model(given)
-    expected.set_weights(given.get_weights())
-    expected.compile(
-        keras.optimizers.SGD(0.1, momentum=0.9),
-        "sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    check_trained_as_fit(spark, trainer, expected)
-    assert trainer.history.params["cuts"] == settings.get("cuts", trainer.history.params["cuts"])
-    told = trainer.run["devices"]
-    assert any("moved" in line for line in told)
+    params = check_trained_as_fit(spark, PlacedLayers, net(), **settings).history.params
+    assert params["cuts"] == settings.get("cuts", params["cuts"])
 
 
 @pytest.mark.full

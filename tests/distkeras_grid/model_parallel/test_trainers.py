@@ -38,6 +38,34 @@ def test_a_simulated_cluster_is_refused(kind, workers):
         build(kind, progress=False).simulate(arrays, Cluster(workers, batch_seconds=1.0))
 
 
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (PlacedLayers, {"micro_batches": 0}),
+        (PlacedLayers, {"micro_batches": 33}),
+        (PlacedLayers, {"cuts": "one"}),
+        (PlacedLayers, {"cuts": ["one"], "num_workers": 3}),
+        (PlacedLayers, {"jit": True}),
+        (ConvolutionSplit, {"layers": "some"}),
+        (ConvolutionSplit, {"jit": True}),
+        (Towers, {"num_workers": 3}),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(kind, wrong):
+    *_, name = wrong
+    with pytest.raises(ConfigurationError, match=name):
+        build(kind, **wrong)
+
+
+def test_a_run_tells_how_its_model_is_divided():
+    placed = build(PlacedLayers, cuts=["one"], micro_batches=4)
+    assert placed.arguments() == {"micro_batches": 4, "cuts": ["one"]}
+    towers = build(Towers)
+    assert towers.arguments() == {"towers": ["a", "b"], "master": "head"}
+    assert "keras_model" not in towers.get_params()
+    assert placed.requested_workers == towers.requested_workers == 1
+
+
 def test_all_tasks_are_counted_and_one_worker_trains():
     assert build(Towers).devices == 2
     assert build(ConvolutionSplit, num_workers=3).devices == 3
