@@ -14,6 +14,7 @@ from distkeras_grid.errors import (
     WorkerFailedError,
 )
 from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.history import History
 from distkeras_grid.rules import (
     AveragingRule,
     DeepGradientCompression,
@@ -37,6 +38,8 @@ def build(
     rule=None,
     *,
     rows=(4, 4),
+    start=(8.0, 4.0),
+    aim=1.0,
     window=1,
     rate=0.5,
     evaluate=None,
@@ -46,16 +49,15 @@ def build(
     validate=None,
     **cluster,
 ):
-    """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
-    aims = [*targets, *[1.0] * (len(rows) - len(targets))]
+    """A run with one row a batch, unless said otherwise on vectors of 2 scalars, 8 bytes."""
+    rule, start = rule or DownpourRule(), np.asarray(start)
+    aims = [*targets, *[aim] * (len(rows) - len(targets))]
     seats = [
-        ArraySource([np.full((count, 2), aim)], [np.zeros(count)])
+        ArraySource([np.full((count, start.size), aim)], [np.zeros(count)])
         for count, aim in zip(rows, aims, strict=True)
     ]
-    rule = rule or DownpourRule()
     learners = [
-        QuadraticLearner(np.array([8.0, 4.0]), 1.0, rate, local_steps=rule.traits.local_steps)
-        for _ in rows
+        QuadraticLearner(start, 1.0, rate, local_steps=rule.traits.local_steps) for _ in rows
     ]
     for learner in learners:
         learner.layout = layout or learner.layout
@@ -110,6 +112,8 @@ def test_a_poisoned_worker_is_left_out_and_the_others_reach_their_aim(rule, aim)
     assert np.abs(found.center - 1).max() < 0.5
     assert {(record.worker, record.samples) for record in found.history.skipped} == {(2, 1)}
     assert len(found.history.skipped) == 8 * 4
+    lines = [*found.history.lines()]
+    assert [*History.from_lines(lines).lines()] == lines
     assert found.samples == found.history.samples == 2 * 8 * 4
 
 
@@ -196,31 +200,21 @@ def test_compressed_exchanges_are_shorter_and_lose_digits():
     assert found.history.records[0].bytes_up == finished(rows=[1]).history.records[0].bytes_up - 4
 
 
-def sparse(rule, rows, *, run=True, quorum=1.0, **more):
-    """One of 4 numbers travels, 8 bytes of 16; the minimum is at 0."""
-    compression = DeepGradientCompression(sparsity=0.75, warm_up_epochs=0)
-    learners = [
-        QuadraticLearner(
-            np.array([8, 4, 3, 2], np.float32), 1.0, 0.5, local_steps=rule.traits.local_steps
-        )
-        for _ in rows
-    ]
-    for learner in learners:
-        learner.layout = WeightLayout((Variable("kernel", (4, 1)),))
-    seats = [ArraySource([np.zeros((count, 4), np.float32)], [np.zeros(count)]) for count in rows]
-    spec = simulated_spec(rule, learners, seats, quorum=quorum, compression=compression)
-    speeds = [1.0, 0.2][: len(rows)]
-    cluster = Cluster(len(rows), batch_seconds=1.0, bandwidth=16.0, speeds=speeds, **more)
-    found = Simulation(cluster, spec, learners.__getitem__, seats)
-    if run:
-        found.run()
-    return found
+#: One of 4 numbers travels, 8 bytes of 16; the minimum is at 0.
+SPARSE = {
+    "rows": [3],
+    "start": np.array([8, 4, 3, 2], np.float32),
+    "aim": 0.0,
+    "layout": WeightLayout((Variable("kernel", (4, 1)),)),
+    "run": {"compression": DeepGradientCompression(sparsity=0.75, warm_up_epochs=0)},
+    "bandwidth": 16.0,
+}
 
 
 @pytest.mark.parametrize("rule", [DownpourRule(), MeanGradientRule()])
 def test_sparse_exchanges_take_the_bytes_of_what_is_sent_and_hold_the_rest_back(rule):
     """The center comes whole, in a second; half a second each way for what is sent."""
-    found = sparse(rule, [3])
+    found = finished(rule, **SPARSE)
     records = found.history.records
     assert [record.started for record in records] == [1.0, 3.0, 5.0]
     assert [record.folded_at - record.started for record in records] == [1.5, 1.5, 1.5]
@@ -229,7 +223,7 @@ def test_sparse_exchanges_take_the_bytes_of_what_is_sent_and_hold_the_rest_back(
 
 
 def test_what_was_held_back_is_lost_with_its_worker():
-    found = sparse(DownpourRule(), [3], run=False, outages=[Outage(0, at=5.5, seconds=1.0)])
+    found = build(**SPARSE, outages=[Outage(0, at=5.5, seconds=1.0)])
     worker = found.workers[0]
     while worker.attempt < 1:
         held_back = worker._core._accumulator
@@ -299,22 +293,12 @@ def test_who_is_lost_while_it_waits_for_the_start_waits_again():
     assert found.history.samples == 8
 
 
-def test_another_attempt_has_an_engine_of_its_own():
+def test_another_attempt_has_an_engine_of_its_own(monkeypatch):
     """It is told how many batches of its seat are in the center already."""
-
-    class Told(QuadraticLearner):
-        steps = ()
-
-        def set_schedule_offset(self, steps):
-            self.steps += (steps,)
-            super().set_schedule_offset(steps)
-
-    learner = Told(np.array([8.0]), 1.0, 0.5)
-    rows = ArraySource([np.ones((9, 1))], [np.zeros(9)])
-    cluster = Cluster(1, batch_seconds=1.0, outages=[Outage(0, at=5.0, seconds=1.0)])
-    spec = simulated_spec(DownpourRule(), [learner], [rows], window=2)
-    Simulation(cluster, spec, lambda _: learner, [rows]).run()
-    assert learner.steps == (0, 4)
+    told = []
+    monkeypatch.setattr(QuadraticLearner, "set_schedule_offset", lambda _, n: told.append(n))
+    finished(rows=[9], window=2, outages=[Outage(0, at=5.0, seconds=1.0)])
+    assert told == [0, 4]
 
 
 def test_a_lost_worker_does_its_window_again_from_the_center_that_it_comes_back_to():
@@ -392,34 +376,9 @@ def test_a_worker_without_rows_holds_nobody_up():
     assert folds(found) == [1.0, 2.0]
 
 
-# -- steps on the workers -----------------------------------------------------------------------
-
-STEPPING = MeanGradientRule()
-
-
-def stepping(rows=(4, 4), run=None, **cluster):
-    """A run whose workers make the steps, by SGD with momentum."""
-    seats = [ArraySource([np.ones((count, 2))], [np.zeros(count)]) for count in rows]
-    learners = [
-        QuadraticLearner(
-            np.array([8.0, 4.0]), 1.0, 0.0625, momentum=0.5, local_steps=STEPPING.traits.local_steps
-        )
-        for _ in rows
-    ]
-    found = Simulation(
-        Cluster(len(rows), **{"batch_seconds": 1.0, **cluster}),
-        simulated_spec(STEPPING, learners, seats, window=1, **(run or {})),
-        learners.__getitem__,
-        seats,
-    )
-    found.learners = learners
-    return found
-
-
 def test_what_is_handed_over_takes_its_time():
     """The last step is made at 1 s; 8 bytes of weights and 16 of the velocity, at 8 bytes/s."""
-    found = stepping((1,), bandwidth=8.0)
-    found.run()
+    found = finished(MeanGradientRule(), rows=[1], bandwidth=8.0)
     # The center, the window, the commit, the step, what is handed over.
     assert found.now == 1.0 + 1.0 + 1.0 + 1.0 + 3.0
 
@@ -445,6 +404,7 @@ def test_with_a_quorum_the_slow_are_late_and_told_so():
     )
     assert folds(found, 0) == [1.0, 2.0, 3.0, 4.0]
     assert [(r.worker, r.version) for r in found.history.late] == [(3, 1), (3, 3)]
+    assert History.from_lines(found.history.lines()).late == found.history.late
     assert found.samples == found.history.samples == 12
 
 
