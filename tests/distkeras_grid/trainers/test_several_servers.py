@@ -3,31 +3,24 @@
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError, WorkerFailedError
+from distkeras_grid.errors import ConfigurationError
 from tests.distkeras_grid.trainers.small import ROWS, build, linear, trained, weights
-from tests.faults.counting import counting_model
+from tests.faults.counting import counting_data, counting_model, negative_sum
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.full]
 
 EPOCHS = 3
 
 
-class Centers:
-    """Keeps the weights that the driver sees at the end of each epoch."""
-
-    def __init__(self):
-        import keras
-
-        self.seen = []
-        self.callback = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda *_: self.seen.append(weights(self.callback.model))
-        )
-
-
 @pytest.mark.parametrize("name", ["ADAG", "GEM", "AEASGD"])
 def test_one_worker_trains_the_same_bits_with_any_number_of_servers(ordered, name):
+    import keras
+
     def run(servers):
-        centers = Centers()
+        seen = []
+        watch = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda *_: seen.append(weights(watch.model))
+        )
         trainer = trained(
             name,
             build(),
@@ -39,11 +32,11 @@ def test_one_worker_trains_the_same_bits_with_any_number_of_servers(ordered, nam
             batch_size=8,
             num_epoch=EPOCHS,
             communication_window=2,
-            train={"shuffle": False, "callbacks": [centers.callback]},
+            train={"shuffle": False, "callbacks": [watch]},
         )
         assert trainer.spec.exchange.servers == servers
         assert trainer.history.samples == EPOCHS * ROWS
-        return [*centers.seen, weights(trainer.model)], trainer.history
+        return [*seen, weights(trainer.model)], trainer.history
 
     (one, history), (three, other) = run(1), run(3)
     assert len(one) == EPOCHS + 1
@@ -57,12 +50,6 @@ def test_one_worker_trains_the_same_bits_with_any_number_of_servers(ordered, nam
     assert (theirs["bytes_up"] < 2 * vector + 3000).all()
 
 
-def negative_sum(_, predicted):
-    import keras
-
-    return keras.ops.ones_like(predicted[:, 0, 0]) * -keras.ops.sum(predicted)
-
-
 @pytest.mark.promise(
     "driver: interrupted, with several servers and checkpoints",
     '`resume="auto"` goes on; each window is once in each slice of the center.',
@@ -71,17 +58,16 @@ def negative_sum(_, predicted):
 def test_an_interrupted_run_goes_on_and_counts_each_row_once_an_epoch(spark, tmp_path, optimizer):
     import keras
 
-    rows = 50
-    data = spark.range(rows, numPartitions=3).selectExpr(
-        "cast(id as float) as features", "0 as label"
-    )
+    rows, loss = 50, negative_sum(tmp_path)
+    data = counting_data(spark, rows)
     arguments = {
         "num_workers": 2,
         "num_servers": 3,
         "batch_size": 4,
         "num_epoch": EPOCHS,
         "communication_window": 2,
-        "custom_objects": {"negative_sum": negative_sum},
+        "custom_objects": {"loss": loss},
+        "features_col": "x",
         "checkpoint_dir": str(tmp_path / "checkpoints"),
         "resume": "auto",
     }
@@ -93,11 +79,11 @@ def test_an_interrupted_run_goes_on_and_counts_each_row_once_an_epoch(spark, tmp
 
     interrupt = keras.callbacks.LambdaCallback(on_epoch_end=stop)
     again = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None)
-    model = counting_model(rows, negative_sum)
+    model = counting_model(rows, loss)
     with pytest.raises(KeyboardInterrupt):
         trained("DOWNPOUR", model, data, **arguments, train={"callbacks": [interrupt]})
     assert list((tmp_path / "checkpoints").glob("checkpoint-*/shard-00002.tree"))
-    model = counting_model(rows, negative_sum)
+    model = counting_model(rows, loss)
     other = {**arguments, "num_workers": 1}
     with pytest.raises(ConfigurationError, match="2 workers"):
         trained("DOWNPOUR", model, data, **other, train={"callbacks": [again]})
@@ -109,27 +95,6 @@ def test_an_interrupted_run_goes_on_and_counts_each_row_once_an_epoch(spark, tmp
     assert [each["restarted"] for each in trainer.run["resumed"]] == ["driver"]
     if optimizer == "sgd":
         np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
-
-
-def test_a_failing_worker_ends_the_run(frame):
-    def failing(_, predicted):
-        from pyspark import TaskContext
-
-        if TaskContext.get() is None:
-            return predicted[:, 0]
-        raise ValueError("no loss")
-
-    model = build()
-    with pytest.raises(WorkerFailedError, match="no loss"):
-        trained(
-            "DOWNPOUR",
-            model,
-            frame,
-            loss=failing,
-            num_workers=2,
-            num_servers=2,
-            custom_objects={"failing": failing},
-        )
 
 
 def test_more_servers_than_weights_are_refused_before_any_work(frame):

@@ -16,13 +16,11 @@ import pytest
 
 from distkeras_grid.errors import (
     ConfigurationError,
-    NonFiniteLossError,
     NotEnoughSlotsError,
     OutputExistsError,
     ValidateError,
 )
-from distkeras_grid.history import History
-from distkeras_grid.rules import RULES, build_rule, compression_of
+from distkeras_grid.rules import RULES, build_rule
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.trainers import TRAINERS
@@ -36,106 +34,9 @@ from tests.distkeras_grid.trainers.small import (
     trained,
     weights,
 )
-from tests.faults.counting import counting_model
+from tests.faults.counting import counting_data, counting_model, negative_sum
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "name", [name for name in TRAINERS if name not in ("SingleTrainer", "EnsembleTrainer")]
-)
-def test_every_trainer_folds_every_sample_and_learns(frame, arrays, name):
-    before = build().evaluate(*arrays, verbose=0)[0]
-    trainer = trained(
-        name, build(), frame, worker_optimizer="sgd", learning_rate=0.2, batch_size=8, num_epoch=6
-    )
-    assert trainer.history.samples == 6 * ROWS
-    assert sorted({record.worker for record in trainer.history.records}) == [0, 1]
-    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
-    assert build_rule(**trainer.run["spec"]["algorithm"]["rule"]).name in RULES
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "momentum", "rate"),
-    [("ADAG", 0.0, 0.2), ("SynchronousSGD", 0.5, 0.1)],
-)
-def test_exchanges_of_the_largest_changes_are_fewer_bytes_and_train_as_well(
-    frame, arrays, capsys, name, momentum, rate
-):
-    import distkeras_grid
-
-    before = build().evaluate(*arrays, verbose=0)[0]
-    compression = distkeras_grid.DeepGradientCompression(0.9, momentum=momentum, warm_up_epochs=1)
-    trainer = getattr(distkeras_grid, name)(
-        build(), "sgd", learning_rate=rate, batch_size=8, num_epoch=4, compression=compression
-    )
-    trainer.train(frame, seed=5)
-    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
-    # A quarter of the kernels of 48 and 24 numbers in the first epoch, a tenth of them later.
-    first, later = (
-        min(r.bytes_up for r in trainer.history.records if r.worker == 0 and r.epoch == epoch)
-        for epoch in (1, 3)
-    )
-    assert first - later == pytest.approx(8 * (12 + 6 - 5 - 3), abs=20)
-    spec = RunSpec.from_json(trainer.run["spec"])
-    assert compression_of(spec.exchange.compression) == compression
-    assert "compression moved" in capsys.readouterr().err
-
-
-def slow_where_marked(spark):
-    """Rows in their order, and a model whose batches take ten times as long on the second half."""
-    import keras
-    import pyarrow as pa
-
-    class Pause(keras.layers.Layer):
-        def call(self, x):
-            import time
-
-            import tensorflow as tf
-
-            def pause(rows):
-                time.sleep(0.3 if rows[0, 0] > 50 else 0.03)
-                return rows
-
-            paused = tf.py_function(pause, [x], x.dtype)
-            paused.set_shape(x.shape)
-            return paused
-
-    x = np.random.default_rng(1).normal(size=(ROWS, WIDTH)).astype(np.float32)
-    x[:, 0] = np.repeat([0, 100], ROWS // 2)
-    table = pa.table({"features": pa.array(list(x)), "label": pa.array(np.zeros(ROWS, np.int32))})
-    model = keras.Sequential(
-        [keras.Input((WIDTH,)), Pause(), keras.layers.Dense(CLASSES, activation="softmax")]
-    )
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return spark.createDataFrame(table).coalesce(1), model, {"Pause": Pause}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
-def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
-    marked, model, objects = slow_where_marked(spark)
-    trainer = trained(
-        name,
-        model,
-        marked,
-        quorum=0.5,
-        batch_size=8,
-        num_epoch=4,
-        communication_window=1,
-        custom_objects=objects,
-        jit=False,
-        train={"shuffle": False},
-    )
-    history = trainer.history
-    assert {record.worker for record in history.late} == {1}
-    assert all(record.staleness >= 1 for record in history.late)
-    passed = history.samples + sum(record.samples for record in history.late)
-    assert ROWS * 4 // 2 <= passed <= ROWS * 4
-    assert len(history.epoch_records) == 4
-    assert History.from_lines(history.lines()).late == history.late
 
 
 @pytest.mark.full
@@ -171,32 +72,25 @@ def test_a_saved_run_is_whole(ordered, arrays, tmp_path):
     assert simulated.spec.change(data=spec.data) == trainer.spec == spec
 
 
-def negative_sum(_, predicted):
-    """Sum over the batch: Keras divides by its size, which is multiplied back."""
-    import keras
-
-    total = -keras.ops.sum(predicted)
-    return keras.ops.cast(keras.ops.ones_like(predicted[:, 0, 0]), "float32") * total
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("rows", "partitions", "workers"), [(50, 3, 2), (1, 1, 2), (1, 1, 1), (3, 2, 2)]
 )
-def test_every_sample_of_every_epoch_is_trained_exactly_once(spark, rows, partitions, workers):
-    data = spark.range(rows, numPartitions=partitions).selectExpr(
-        "cast(id as float) as features", "0 as label"
-    )
-    epochs = 3
+def test_every_sample_of_every_epoch_is_trained_exactly_once(
+    spark, tmp_path, rows, partitions, workers
+):
+    data, epochs = counting_data(spark, rows).coalesce(partitions), 3
+    loss = negative_sum(tmp_path)
     trainer = trained(
         "DOWNPOUR",
-        counting_model(rows, negative_sum),
+        counting_model(rows, loss),
         data,
         num_workers=workers,
         batch_size=4,
         num_epoch=epochs,
         communication_window=2,
-        custom_objects={"negative_sum": negative_sum},
+        custom_objects={"loss": loss},
+        features_col="x",
     )
     assert trainer.history.samples == rows * epochs
     np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), epochs))
@@ -206,21 +100,25 @@ def test_every_sample_of_every_epoch_is_trained_exactly_once(spark, rows, partit
     "name",
     [
         "AveragingTrainer",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("DOWNPOUR", "ADAG", "AEASGD")),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in sorted(set(TRAINERS) - {"AveragingTrainer", "SingleTrainer"})
+            if name != "EnsembleTrainer"
+        ),
     ],
 )
-def test_two_workers_learn_and_account_for_every_window(frame, name):
-    import keras
-
-    model = build(keras.optimizers.Adam(0.01))
-    trainer = trained(name, model, frame, num_workers=2, batch_size=4, num_epoch=15)
+def test_two_workers_learn_and_account_for_every_window(frame, arrays, name):
+    before = build().evaluate(*arrays, verbose=0)[0]
+    sgd = {"worker_optimizer": "sgd", "learning_rate": 0.2}
+    trainer = trained(name, build(), frame, num_workers=2, batch_size=4, num_epoch=15, **sgd)
     table = trainer.history.to_pandas()
     assert set(table["worker"]) == {0, 1}
     assert table["samples"].sum() == ROWS * 15
     assert len(trainer.history.epoch_records) == 15
     assert trainer.num_updates == len(table)
     assert {"loss", "accuracy", "staleness", "bytes_up", "bytes_down"} <= set(table.columns)
-    assert trainer.history.history["accuracy"][-1] > 0.8
+    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
+    assert build_rule(**trainer.run["spec"]["algorithm"]["rule"]).name in RULES
     assert 0 < trainer.get_training_time() < 60
     ready = [record.transport for record in trainer.history.workers if record.status == "ready"]
     assert ready == ["shared memory" if sys.platform == "linux" else "unix socket"] * 2
@@ -255,12 +153,6 @@ def test_more_workers_than_a_local_master_has_slots_are_refused_before_any_work(
         ADAG(build(), num_workers=3).train(data)
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_its_place(frame):
-    data = frame.selectExpr("transform(features, f -> cast('NaN' as float)) as features", "label")
-    with pytest.raises(NonFiniteLossError, match="epoch 1, window 0"):
-        trained("DOWNPOUR", build(), data, num_workers=1)
-
-
 @pytest.fixture(scope="module")
 def poisoned(spark, arrays):
     """The second half of the rows, those of worker 1, are too large and not those of their labels.
@@ -277,34 +169,25 @@ def poisoned(spark, arrays):
 
 
 @pytest.mark.full
-def test_a_poisoned_worker_is_named_and_the_others_train_on(ordered, poisoned, arrays, capsys):
+def test_a_poisoned_worker_is_named_and_the_others_train_on(poisoned, arrays, capsys):
     from distkeras_grid import AveragingTrainer
 
-    def run(data, **arguments):
-        trainer = AveragingTrainer(
-            linear(),
-            "sgd",
-            learning_rate=0.1,
-            num_workers=2,
-            num_epoch=6,
-            batch_size=4,
-            **arguments,
-        )
-        model = trainer.train(data, shuffle=False, seed=5)
-        return trainer.history, model.evaluate(*arrays, verbose=0)[0]
-
-    _, healthy = run(ordered, progress=False)
-    _, spoiled = run(poisoned, progress=False)
-    history, judged = run(poisoned, validate=Outliers())
-    assert judged < healthy + 0.3
-    assert spoiled > 10 * judged
+    trainer = AveragingTrainer(
+        linear(),
+        "sgd",
+        learning_rate=0.1,
+        num_workers=2,
+        num_epoch=6,
+        batch_size=4,
+        validate=Outliers(),
+    )
+    model, history = trainer.train(poisoned, shuffle=False, seed=5), trainer.history
+    # As of rows that nobody has spoiled; `simulation/test_run.py` has the run without the filter.
+    assert model.evaluate(*arrays, verbose=0)[0] < 1.0
     assert {record.worker for record in history.skipped} == {1}
     assert all(record.host and record.reason for record in history.skipped)
     assert history.samples + history.samples_skipped == 6 * ROWS
-    # The line that names it, and the file that keeps it.
     assert "Worker 1 on " in capsys.readouterr().err
-    again = History.from_lines(history.lines())
-    assert again.skipped == history.skipped
 
 
 @pytest.mark.full
