@@ -116,23 +116,15 @@ class Launch:
 
 
 class Observer:
-    """Records epochs; at the end of one it raises an error."""
+    """Records epochs; at the end of the fourth one it calls a function."""
 
-    def __init__(self, history, error=None, at=0):
-        self.history, self.error, self.at, self.asked = history, error, at, []
-        self.kills, self.server = [], None
+    def __init__(self, history, act):
+        self.history, self.act = history, act
 
     def __call__(self, event, center):  # noqa: ARG002
-        self.asked.append(event.epoch)
         record = self.history.add_epoch(event)
-        if event.epoch in self.kills:
-            self.kills.remove(event.epoch)
-            self.server._started.process.kill()
-        if event.epoch == self.at:
-            if callable(self.error):
-                self.error()
-            else:
-                raise self.error
+        if event.epoch == 4:
+            self.act()
         return record, CallbackDecision()
 
     def record(self, event):
@@ -145,21 +137,18 @@ class Observer:
 class Execution:
     """One driver: it begins, or goes on from what is in the folder.
 
-    At the end of the epochs `kills`, the server is killed. If `deaths` says that the run begins
-    again, there is no center. Workers connect to the address of what
-    ``through`` makes of the server. Their ``kind`` is one of `learner_of`; ``changes`` are of the
-    run.
+    At the end of the fourth epoch `act` is called. If `deaths` says that the run begins again,
+    there is no center. Workers connect to the address of what ``through`` makes of the server.
+    Their ``kind`` is one of `learner_of`; ``changes`` are of the run.
     """
 
     def __init__(
         self,
         folder,
         workers,
-        error=None,
-        at=0,
         *,
+        act=lambda: None,
         every=None,
-        kills=(),
         rule=None,
         through=nullcontext,
         files=None,
@@ -183,7 +172,7 @@ class Execution:
             **changes,
         )
         self.history, self.notes, spec = History(), [], self.settings.spec
-        self.observer, key = Observer(self.history, error, at), new_key()
+        self.observer, key = Observer(self.history, act), new_key()
         store = CheckpointStore(files or LocalFiles(), str(folder), Driver("test"))
         found = store.newest(self.notes.append)
         self.resumed = None if found is None else ResumedRun.of(found)
@@ -207,8 +196,6 @@ class Execution:
             run_progress(SILENT) as progress,
         ):
             launch = self.launch = Launch(self.settings, key, door.address, kind)
-            self.observer.kills = kills
-            self.observer.server = server
             progress.update(total_samples=1, epochs=EPOCHS, workers=workers)
             run = Run(
                 server,
@@ -230,29 +217,6 @@ class Execution:
                     raise
                 self.center = None
         self.written = checkpointer.written
-
-
-@pytest.mark.parametrize(
-    ("workers", "error"), [(2, KeyboardInterrupt), (1, GridError), (1, KeyboardInterrupt)]
-)
-@pytest.mark.promise(
-    "driver: interrupted, or an error of a callback, with checkpoints",
-    "A last checkpoint is written; the run goes on bit for bit.",
-)
-def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
-    whole = Execution(tmp_path / "whole", workers)
-    assert whole.resumed is None
-    with pytest.raises(error) as raised:
-        Execution(tmp_path / "other", workers, error("of a callback"), at=7)
-    assert not hasattr(raised.value, "__notes__"), raised.value.__notes__
-    second = Execution(tmp_path / "other", workers)
-    assert 7 <= second.resumed.manifest.epochs < EPOCHS
-    np.testing.assert_array_equal(second.center, whole.center)
-    assert second.history.samples == whole.history.samples
-    assert second.history.history == whole.history.history
-    # No epoch is told twice.
-    assert second.observer.asked == list(range(second.resumed.manifest.epochs + 1, EPOCHS + 1))
-    assert second.notes == []
 
 
 class FullDisk(LocalFiles):
@@ -303,46 +267,6 @@ def surviving(folder, workers, **terms):
     return found
 
 
-@pytest.mark.parametrize(
-    ("workers", "every", "kills"),
-    [(2, "epoch", [8, EPOCHS]), (1, "epoch", [8, 15]), (2, None, [2])],
-)
-def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
-    tmp_path, workers, every, kills
-):
-    whole, deaths = Execution(tmp_path / "whole", workers), len(kills)
-    runs = surviving(tmp_path / "killed", workers, every=every, kills=[*kills])
-    run = runs[-1]
-    np.testing.assert_array_equal(run.center, whole.center)
-    assert windows_of(run.history) == windows_of(whole.history)
-    assert run.history.history == whole.history.history
-    # Both epochs may be told at once, after the first kill.
-    assert 2 <= len(runs) <= 1 + deaths
-    # The driver looks ten times a second, so it may take several epochs until the first one.
-    assert (run.resumed is not None) == (every is not None)
-
-
-@pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
-def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
-    terms = {"every": 0.05, "kills": [5, 9, 14, EPOCHS], "rule": rule}
-    run = surviving(tmp_path, 3, **terms)[-1]
-    windows = windows_of(run.history)
-    assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
-    assert run.history.samples == 3 * SEAT_ROWS * EPOCHS
-
-
-@pytest.mark.promise(
-    "server: killed again and again without a new checkpoint",
-    "The run ends with `ServerUnreachableError` at the fourth death.",
-)
-def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
-    kills = [1] * 5
-    with pytest.raises(ServerUnreachableError) as raised:
-        surviving(tmp_path, 1, kills=kills)
-    assert len(raised.value.__notes__) == 1
-    assert len(kills) == 1
-
-
 @pytest.mark.promise(
     "driver: replaced, but still training",
     "It ends with `FencedError` at its next checkpoint.",
@@ -354,7 +278,7 @@ def test_a_driver_whose_checkpoints_another_one_writes_ends(tmp_path):
         CheckpointStore(LocalFiles(), str(folder), Driver("another")).begin(anew=False)
 
     with pytest.raises(FencedError) as raised:
-        Execution(folder, 2, take_over, at=4, every="epoch")
+        Execution(folder, 2, act=take_over, every="epoch")
     assert not hasattr(raised.value, "__notes__"), raised.value.__notes__
     whole = Execution(tmp_path / "whole", 2)
     np.testing.assert_array_equal(Execution(folder, 2).center, whole.center)

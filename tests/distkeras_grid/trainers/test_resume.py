@@ -151,12 +151,12 @@ def build(seed=2):
     return model
 
 
-def failing(epoch):
+def failing(epoch, error=KeyboardInterrupt):
     import keras
 
     def fail(number, _):
         if number == epoch:
-            raise KeyboardInterrupt
+            raise error
 
     return keras.callbacks.LambdaCallback(on_epoch_end=fail)
 
@@ -174,14 +174,21 @@ def resumed(trainer):
 @pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(("kind", "workers"), [(SingleTrainer, 1), (AveragingTrainer, 2)])
-def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers):
+@pytest.mark.parametrize(
+    ("kind", "workers", "error"),
+    [(SingleTrainer, 1, ZeroDivisionError), (AveragingTrainer, 2, KeyboardInterrupt)],
+)
+@pytest.mark.promise(
+    "driver: interrupted, or an error of a callback, with checkpoints",
+    "A last checkpoint is written; the run goes on bit for bit.",
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers, error):
     options = {"num_workers": workers, "communication_window": 1}
     undisturbed = trainer_of(kind, **options)
     undisturbed.train(frame, seed=1, callbacks=[failing(99)])
     first = trainer_of(kind, tmp_path / "checkpoints", **options)
-    with pytest.raises(KeyboardInterrupt) as interrupt:
-        first.train(frame, seed=1, callbacks=[failing(1)])
+    with pytest.raises(error) as interrupt:
+        first.train(frame, seed=1, callbacks=[failing(1, error)])
     assert not hasattr(interrupt.value, "__notes__"), interrupt.value.__notes__
     assert list((tmp_path / "checkpoints").glob("checkpoint-*"))
     # The model of the moment, and the history up to it.

@@ -56,6 +56,10 @@ def test_who_has_lost_the_checkpoints_to_another_driver_does_not_take_them_back(
         dies(ServerDeaths(), Checkpoints(error=FencedError("Another driver.")))
 
 
+@pytest.mark.promise(
+    "server: killed again and again without a new checkpoint",
+    "The run ends with `ServerUnreachableError` at the fourth death.",
+)
 def test_only_deaths_without_a_checkpoint_in_between_are_counted():
     deaths = ServerDeaths()
     for written in (0, 0, 1, 0, 0):
