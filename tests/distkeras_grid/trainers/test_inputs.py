@@ -1,11 +1,7 @@
-"""What users hand over, on real Spark: losses, models, weights, paths, validation data."""
+"""What users hand over, on real Spark: models, arguments, paths, validation data."""
 
 from __future__ import annotations
 
-import json
-from contextlib import ExitStack
-
-import numpy as np
 import pytest
 
 from distkeras_grid.errors import (
@@ -14,73 +10,26 @@ from distkeras_grid.errors import (
     SplitLeakError,
     StorageError,
 )
-from distkeras_grid.progress import SILENT
 from distkeras_grid.trainers import preflight
-from distkeras_grid.trainers.base import training_data
-from distkeras_grid.trainers.preparation import prepare
-from distkeras_grid.trainers.run_status import run_progress
+from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, build, trained
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
-ROWS, WIDTH, CLASSES = 60, 4, 3
 
-
-@pytest.fixture(scope="module")
-def frame(spark):
-    import pyarrow as pa
-
-    random = np.random.default_rng(7)
-    x = random.normal(size=(ROWS, WIDTH)).astype(np.float32)
-    y = (x @ random.normal(size=(WIDTH, CLASSES))).argmax(axis=1)
-    table = pa.table({"features": pa.array(list(x)), "label": pa.array(y.astype(np.int32))})
-    return spark.createDataFrame(table).cache()
-
-
-def build(optimizer="sgd", **compiled):
-    import keras
-
-    keras.utils.set_random_seed(3)
-    model = keras.Sequential(
-        [keras.Input((WIDTH,)), keras.layers.Dense(CLASSES, activation="softmax")]
-    )
-    settings = {"loss": "sparse_categorical_crossentropy", **compiled}
-    model.compile(optimizer=optimizer, **settings)
-    return model
-
-
-def trained(name, model, data, *, train=None, **arguments):
-    import distkeras_grid
-
-    arguments = {"num_workers": 1, "batch_size": 8, "progress": False, **arguments}
-    trainer = getattr(distkeras_grid, name)(model, **arguments)
-    trainer.train(data, **{"seed": 5, **(train or {})})
-    return trainer
-
-
-@pytest.fixture(scope="module")
-def net_class():
-    """A class of the user's, as in a notebook: Keras does not know the shapes of its models."""
+def test_models_that_cannot_be_trained_are_refused_by_name(frame):
     import keras
 
     class Net(keras.Model):
+        """As in a notebook: Keras does not know the shapes of its models."""
+
         def __init__(self, **options):
             super().__init__(**options)
-            self.hidden = keras.layers.Dense(8, activation="tanh")
             self.out = keras.layers.Dense(CLASSES, activation="softmax")
 
         def call(self, x):
-            return self.out(self.hidden(x))
+            return self.out(x)
 
-    return Net
-
-
-# -- models and losses of the user's own ---------------------------------------------------------
-
-
-def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
-    import keras
-
-    unnamed = net_class(name="unnamed")
+    unnamed = Net(name="unnamed")
     unnamed.compile("sgd", "mse")
     with pytest.raises(ConfigurationError, match=r"'Net'.*custom_objects"):
         trained("ADAG", unnamed, frame)
@@ -91,9 +40,6 @@ def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
         trained("ADAG", double, frame)
     with pytest.raises(SchemaError, match=r"\(3,\)"):
         trained("ADAG", build(), frame.selectExpr("slice(features, 1, 3) as features", "label"))
-
-
-# -- refused before any work ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,45 +73,11 @@ def test_validation_data_are_checked_before_the_run(frame, spark, tmp_path):
     train = spark.read.parquet(path).where("split = 'train'")
 
     def validated(data):
-        return trained("ADAG", build(), train, train={"validation_data": data})
+        call = {"validation_data": data}
+        return trained("ADAG", build(), train, num_workers=1, batch_size=8, train=call)
 
     with pytest.raises(SplitLeakError, match=r"^validation_data: "):
         validated(path)
     with pytest.raises(SchemaError, match=r"^validation_data: .*'features'"):
         validated(frame.selectExpr("if(label = 2, null, features) as features", "label"))
     assert "val_loss" in validated(f"{path}/split=test").history.history
-
-
-# -- numbers -------------------------------------------------------------------------------------
-
-
-def test_arguments_may_be_numbers_of_numpy(frame, tmp_path):
-    trainer = trained(
-        "AEASGD",
-        build(),
-        frame,
-        alpha=np.float32(0.5),
-        learning_rate=np.float32(0.25),
-        worker_optimizer="sgd",
-        train={"seed": np.int64(3), "class_weight": {np.int64(1): np.float32(2.0)}},
-    )
-    trainer.save((tmp_path / "run").as_uri())
-    written = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert written["spec"]["algorithm"]["arguments"] == {"alpha": 0.5, "rho": None}
-    assert written["spec"]["schedule"]["seed"] == 3
-
-
-def prepared(name, frame, **arguments):
-    import distkeras_grid
-
-    trainer = getattr(distkeras_grid, name)(build(), batch_size=8, progress=False, **arguments)
-    data = training_data(frame, shuffle=True, seed=5)
-    return prepare(trainer.checked(), data, (), ExitStack(), run_progress(to=SILENT))
-
-
-def test_what_a_run_asks_of_the_network_is_that_of_its_workers(frame):
-    megabytes = 4 * (WIDTH * CLASSES + CLASSES) / 1e6
-    single = prepared("SingleTrainer", frame)
-    assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
-    two = prepared("ADAG", frame, num_workers=2)
-    assert f"({megabytes:.3g} MB each way)" in two.notes[0]
