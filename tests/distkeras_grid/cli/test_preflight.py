@@ -23,7 +23,6 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark.atomic_output import OutputKind
-from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.command import Submission
 from tests.local_files import LocalFiles
 
@@ -195,16 +194,6 @@ def test_what_the_client_cannot_reach_is_named_and_left_to_the_job(capsys):
     preflight.check_input("s3a://bucket/data", "--data", submitted(Unreachable()))
     (line,) = capsys.readouterr().err.splitlines()
     assert "by the job itself: s3a://bucket/data (No FileSystem" in line
-
-
-@pytest.mark.spark
-def test_hadoops_own_files_are_looked_at(spark, here):
-    place = submitted(Storage(spark))
-    preflight.check_input(f"{here}/data", "--data", place)
-    with pytest.raises(PathNotFoundError):
-        preflight.check_input(f"{here}/lost", "--data", place)
-    with pytest.raises(OutputExistsError):
-        preflight.check_output(f"{here}/run", KIND, overwrite=False, place=place)
 
 
 def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):

@@ -195,6 +195,8 @@ def test_what_this_machine_needs_of_the_settings_to_reach_the_cluster():
         ),
         ("User application exited with status 17", 17, "the program ended with exit code 17"),
         ("Killed by user me", ExitCode.CLUSTER, "Killed by user me"),
+        # Not that of its program.
+        ("AM Container exited with exitCode: 13", ExitCode.CLUSTER, "exitCode: 13"),
     ],
 )
 def test_the_programs_own_exit_code_is_that_of_the_command(diagnostics, code, why):

@@ -14,18 +14,6 @@ from tests.distkeras_grid.submission.pages import application
 RUNNING = application("application_17_0001")
 
 
-@pytest.mark.parametrize(
-    ("diagnostics", "status"),
-    [
-        ("User application exited with status 4", 4),
-        ("Shutdown hook called", None),
-        ("AM Container exited with exitCode: 13", None),
-    ],
-)
-def test_the_programs_exit_code_is_read_where_spark_says_it(diagnostics: str, status: int | None):
-    assert replace(RUNNING, diagnostics=diagnostics).exit_status == status
-
-
 def test_state_lines():
     assert state_line(RUNNING, 12.4) == "application_17_0001  RUNNING  12 s  3 containers, 2048 MB"
     accepted = replace(RUNNING, state="ACCEPTED")
