@@ -78,55 +78,21 @@ KDC_JARS = (
 FOR_KDC = ("slf4j-api-*.jar", "log4j-*.jar", "commons-io-*.jar")
 
 
-@dataclass(frozen=True)
 class Realm:
     """The files of Kerberos in a sandbox, all in one folder, and its principals."""
 
-    folder: Path
-    user: str
-
-    @property
-    def principal(self) -> str:
-        """The user's, with the realm."""
-        return full(self.user)
-
-    @property
-    def keytab(self) -> Path:
-        """The user's keys."""
-        return self.folder / "user.keytab"
-
-    @property
-    def services(self) -> Path:
-        """The daemons' keys."""
-        return self.folder / "services.keytab"
-
-    @property
-    def all_keys(self) -> Path:
-        """What the KDC writes, with everybody's keys."""
-        return self.folder / "all.keytab"
-
-    @property
-    def configuration(self) -> Path:
-        """What ``KRB5_CONFIG`` and Java's ``java.security.krb5.conf`` name."""
-        return self.folder / "krb5.conf"
-
-    @property
-    def kdc_settings(self) -> Path:
-        return self.folder / "kdc.properties"
-
-    @property
-    def kdc_files(self) -> Path:
-        return self.folder / "kdc"
-
-    @property
-    def cookie_secret(self) -> Path:
-        """With it pages sign the cookie of a user whose ticket they have seen."""
-        return self.folder / "cookie.secret"
-
-    @property
-    def java_option(self) -> str:
-        """The option by which a JVM finds the realm; it does not look at ``KRB5_CONFIG``."""
-        return f"-Djava.security.krb5.conf={self.configuration}"
+    def __init__(self, folder: Path, user: str) -> None:
+        self.folder, self.user = folder, user
+        self.principal = full(user)
+        self.keytab = folder / "user.keytab"
+        self.services = folder / "services.keytab"  # The daemons' keys
+        self.all_keys = folder / "all.keytab"  # What the KDC writes, with everybody's keys
+        # What KRB5_CONFIG names, and the option of a JVM, which does not look at KRB5_CONFIG
+        self.configuration = folder / "krb5.conf"
+        self.java_option = f"-Djava.security.krb5.conf={self.configuration}"
+        self.kdc_settings, self.kdc_files = folder / "kdc.properties", folder / "kdc"
+        # With it pages sign the cookie of a user whose ticket they have seen
+        self.cookie_secret = folder / "cookie.secret"
 
 
 @dataclass(frozen=True)

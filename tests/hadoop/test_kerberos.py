@@ -11,11 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import requests
+from hdfs import Client
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.sandbox.daemons import working_below
@@ -70,31 +72,23 @@ class Secure(Grid):
         assert got.returncode == 0, got.stderr
         return tickets
 
-    def trusted(self) -> requests.Session:
-        """A session that shows a ticket of the keytab; the caller says ``using_realm``."""
+    @contextmanager
+    def client(self, keytab: Keytab) -> Iterator[Client]:
+        """A client of HDFS that shows tickets of a keytab, and is none of ours."""
         session = requests.Session()
-        session.auth = ticket_authentication(Keytab(self.realm.principal, str(self.realm.keytab)))
-        return session
+        with using_realm(self.realm.configuration):
+            session.auth = ticket_authentication(keytab)
+            yield Client(self.sandbox.webhdfs, session=session, timeout=SOON)
 
     def lock(self, path: str) -> None:
         """Make a folder on HDFS that its administrator alone may enter."""
-        session = requests.Session()
-        with using_realm(self.realm.configuration):
-            keys = Keytab(full(HDFS), str(self.realm.services))
-            session.auth = ticket_authentication(keys)
-            url = f"{self.sandbox.webhdfs}/webhdfs/v1{path}"
-            made = session.put(url, params={"op": "MKDIRS", "permission": "700"}, timeout=SOON)
-        assert made.ok, made.text
+        with self.client(Keytab(full(HDFS), str(self.realm.services))) as administrator:
+            administrator.makedirs(path, permission="700")
 
     def names(self, path: str) -> set[str]:
         """The names in a folder of HDFS, as its owner sees them."""
-        with using_realm(self.realm.configuration):
-            url = f"{self.sandbox.webhdfs}/webhdfs/v1{path}"
-            answer = self.trusted().get(url, params={"op": "LISTSTATUS"}, timeout=SOON)
-        assert answer.status_code in (200, 404), answer.text
-        if answer.status_code == 404:
-            return set()
-        return {each["pathSuffix"] for each in answer.json()["FileStatuses"]["FileStatus"]}
+        with self.client(Keytab(self.realm.principal, str(self.realm.keytab))) as owner:
+            return set(owner.list(path)) if owner.status(path, strict=False) else set()
 
 
 @pytest.fixture(scope="module")
@@ -130,30 +124,25 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def check_round(secure: Secure, folder: Path, home: str, *flags: str, **environment: str) -> None:
-    """Files arrive, are listed, come back, and are removed."""
-    for words in (
-        ("put", f"{folder}/", home),
-        ("get", home, str(folder.parent / "back")),
-    ):
-        done = secure.grid(words[0], *flags, *words[1:], timeout=SOON, **environment)
+@pytest.mark.parametrize("login", ["ticket", "keytab"])
+def test_files_go_and_come(
+    secure: Secure, ticket: dict[str, str], folder: Path, tmp_path: Path, login: str
+) -> None:
+    """They arrive, are listed, come back, and are removed."""
+    home, back = f"/tmp/by-{login}", tmp_path / "back"
+
+    def grid(verb: str, *words: str) -> str:
+        flags, held = ((), ticket) if login == "ticket" else (secure.keytab, {})
+        done = secure.grid(verb, *flags, *words, timeout=SOON, **held)
         assert done.returncode == ExitCode.OK, done.stderr
-    back = next((folder.parent / "back").rglob("large"))
-    assert back.read_bytes() == (folder / "deep" / "large").read_bytes()
-    listed = secure.grid("ls", *flags, home, timeout=SOON, **environment)
-    assert listed.returncode == ExitCode.OK
-    assert "small" in listed.stdout
-    gone = secure.grid("rm", *flags, "--recursive", home, timeout=SOON, **environment)
-    assert gone.returncode == ExitCode.OK, gone.stderr
+        return done.stdout
+
+    grid("put", f"{folder}/", home)
+    grid("get", home, str(back))
+    assert next(back.rglob("large")).read_bytes() == (folder / "deep" / "large").read_bytes()
+    assert "small" in grid("ls", home)
+    grid("rm", "--recursive", home)
     assert not secure.names(home)
-
-
-def test_files_go_and_come_by_ticket(secure: Secure, ticket: dict[str, str], folder: Path) -> None:
-    check_round(secure, folder, "/tmp/by-ticket", **ticket)
-
-
-def test_files_go_and_come_by_keytab(secure: Secure, folder: Path) -> None:
-    check_round(secure, folder, "/tmp/by-keytab", *secure.keytab)
 
 
 def check_refusal(done: subprocess.CompletedProcess[str]) -> None:
@@ -169,13 +158,20 @@ def check_refusal(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.parametrize("tickets", ["none", "expired"])
-@pytest.mark.parametrize("verb", ["put", "get", "ls", "rm"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("put {folder} /tmp/stranger", "get /tmp {folder}"),
+        *("ls /tmp/stranger", "rm /tmp/stranger"),
+        *("submit evaluate --data hdfs:///tmp/tiles", "status"),
+        *("logs application_1_0001", "cancel application_1_0001"),
+    ],
+)
 def test_without_a_valid_ticket_nothing_goes(
-    secure: Secure, request: pytest.FixtureRequest, folder: Path, verb: str, tickets: str
+    secure: Secure, request: pytest.FixtureRequest, folder: Path, words: str, tickets: str
 ) -> None:
     held = {} if tickets == "none" else request.getfixturevalue("expired")
-    words = {"put": (str(folder), "/tmp/stranger"), "get": ("/tmp", str(folder))}
-    check_refusal(secure.grid(verb, *words.get(verb, ("/tmp/stranger",)), timeout=SOON, **held))
+    check_refusal(secure.grid(*words.format(folder=folder).split(), timeout=SOON, **held))
     assert "stranger" not in secure.names("/tmp")
 
 
@@ -374,30 +370,11 @@ def test_without_a_valid_ticket_no_job_runs(
     assert "stolen" not in secure.names("/tmp")
 
 
-@pytest.mark.parametrize("tickets", ["none", "expired"])
-@pytest.mark.parametrize("verb", ["submit", "status", "logs", "cancel"])
-def test_without_a_valid_ticket_yarn_tells_nothing(
-    secure: Secure, request: pytest.FixtureRequest, verb: str, tickets: str
-) -> None:
-    held = {} if tickets == "none" else request.getfixturevalue("expired")
-    words = {
-        "submit": ("evaluate", "--data", "hdfs:///tmp/tiles"),
-        "logs": ("application_1_0001",),
-        "cancel": ("application_1_0001",),
-    }
-    check_refusal(secure.grid(verb, *words.get(verb, ()), timeout=SOON, **held))
-
-
 @pytest.mark.parametrize("verb", ["status", "logs", "cancel"])
 def test_with_a_keytab_yarn_tells_what_it_knows(secure: Secure, verb: str) -> None:
     done = secure.grid(verb, *secure.keytab, "application_1_0001", timeout=SOON)
     assert done.returncode == ExitCode.CLUSTER, done.stderr
     assert "does not know" in done.stderr
-
-
-def test_with_a_keytab_applications_are_listed(secure: Secure) -> None:
-    done = secure.grid("status", *secure.keytab, timeout=SOON)
-    assert done.returncode == ExitCode.OK, done.stderr
 
 
 @pytest.mark.tensorflow
