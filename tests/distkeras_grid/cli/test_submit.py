@@ -108,7 +108,7 @@ def going(client, yarn):
     return told
 
 
-def interrupted(*_):
+def interrupt(*_):
     raise KeyboardInterrupt
 
 
@@ -126,7 +126,7 @@ def in_container(command, submission):
 )
 def test_an_interrupt_stops_the_application(run, step, client, going, monkeypatch, capsys):
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", lambda _: None)
-    monkeypatch.setattr(f"distkeras_grid.submission.{step}", interrupted)
+    monkeypatch.setattr(f"distkeras_grid.submission.{step}", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run([], client)
     assert going["state"] == "KILLED"
@@ -135,8 +135,8 @@ def test_an_interrupt_stops_the_application(run, step, client, going, monkeypatc
 
 
 def test_an_application_is_told_before_it_is_stopped(client, going, monkeypatch, capsys):
-    monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", interrupted)
-    monkeypatch.setattr(ResourceManager, "cancel", interrupted)
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", interrupt)
+    monkeypatch.setattr(ResourceManager, "cancel", interrupt)
     with pytest.raises(KeyboardInterrupt):
         in_container([], client)
     assert "application_17_0009" in capsys.readouterr().err

@@ -184,18 +184,18 @@ def test_a_file_that_is_no_model():
 
 
 @pytest.mark.parametrize(
-    ("copied", "told"),
+    ("copy", "told"),
     [
         (Path("/here/run"), "the run is kept on this machine in /here/run; copy it from there"),
         (NoSpaceError("nor there"), "no copy of the run could be kept on this machine: nor there"),
     ],
 )
-def test_a_run_that_cannot_be_saved_is_kept_here(monkeypatch, copied, told):
+def test_a_run_that_cannot_be_saved_is_kept_here(monkeypatch, copy, told):
     def full(*_, **__):
         raise NoSpaceError("no space")
 
     trainer = SimpleNamespace(model="model", history="history", run={}, save=full)
-    keep_copy = Mock(side_effect=[copied])
+    keep_copy = Mock(side_effect=[copy])
     monkeypatch.setattr(saved_run, "keep_copy", keep_copy)
     with pytest.raises(NoSpaceError, match="no space") as raised:
         save(trainer, flags_of())

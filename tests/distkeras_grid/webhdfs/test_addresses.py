@@ -109,7 +109,7 @@ def test_an_hdfs_that_the_configuration_does_not_know(
         namenode_urls(sites, authority)
 
 
-def configured(folder: Path, site: dict[str, str]) -> dict[str, str]:
+def configuration(folder: Path, site: dict[str, str]) -> dict[str, str]:
     """The environment of a shell whose configuration has this `core-site.xml`."""
     (folder / "core-site.xml").write_text(render_site(site))
     return {"HADOOP_CONF_DIR": str(folder)}
@@ -117,14 +117,14 @@ def configured(folder: Path, site: dict[str, str]) -> dict[str, str]:
 
 def test_a_configuration_without_hdfs_is_not_asked_for_again(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        find_address(HdfsPath("/"), environment=configured(tmp_path, {}))
+        find_address(HdfsPath("/"), environment=configuration(tmp_path, {}))
     assert "set WEBHDFS_URL or HADOOP_CONF_DIR" not in str(raised.value)
 
 
 def test_a_reference_that_nothing_resolves_is_no_host(tmp_path: Path) -> None:
     site = {"fs.defaultFS": "hdfs://nn", "dfs.namenode.http-address": "${nn}:9870"}
     with pytest.raises(ConfigurationError, match=r"Received: 'http://\$\{nn\}:9870'"):
-        find_address(HdfsPath("/"), environment=configured(tmp_path, site))
+        find_address(HdfsPath("/"), environment=configuration(tmp_path, site))
 
 
 def test_a_container_of_yarn_has_the_configuration_of_who_submitted(tmp_path: Path) -> None:
@@ -133,14 +133,14 @@ def test_a_container_of_yarn_has_the_configuration_of_who_submitted(tmp_path: Pa
     there = {"PWD": str(tmp_path / "container")}
     with pytest.raises(ConfigurationError):
         find_address(HdfsPath("/"), environment=there)
-    configured(shipped, {"fs.defaultFS": "hdfs://shipped"})
+    configuration(shipped, {"fs.defaultFS": "hdfs://shipped"})
     assert find_address(HdfsPath("/"), environment=there).urls == ("http://shipped:9870",)
-    own = there | configured(tmp_path, {"fs.defaultFS": "hdfs://conf"})
+    own = there | configuration(tmp_path, {"fs.defaultFS": "hdfs://conf"})
     assert find_address(HdfsPath("/"), environment=own).urls == ("http://conf:9870",)
 
 
 def test_the_nearest_word_counts(tmp_path: Path) -> None:
-    conf = configured(tmp_path, {"fs.defaultFS": "hdfs://conf"}) | {"HADOOP_USER_NAME": "ada"}
+    conf = configuration(tmp_path, {"fs.defaultFS": "hdfs://conf"}) | {"HADOOP_USER_NAME": "ada"}
     both = conf | {"WEBHDFS_URL": "http://variable:1"}
 
     def urls(path: str, environment: dict[str, str], url: str | None = None) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def test_kerberos_is_told_or_found(
     tmp_path: Path, told: str, asked: bool | None, kerberos: bool
 ) -> None:
     site = {"fs.defaultFS": "hdfs://nn", "hadoop.security.authentication": told}
-    found = find_address(HdfsPath("/"), kerberos=asked, environment=configured(tmp_path, site))
+    found = find_address(HdfsPath("/"), kerberos=asked, environment=configuration(tmp_path, site))
     assert found.kerberos is kerberos
 
 
