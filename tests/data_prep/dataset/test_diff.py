@@ -41,6 +41,12 @@ def tiled(path, sha=None, split="train", **more):
     return ImageRecord(path, TILED, sha256=sha, split=split, **values)
 
 
+def copy_of(sha, path, **more):
+    """The record of a file with the picture of another."""
+    values = {"pixel_sha256": f"pixels of {sha}", "length": 10, "modified": 1, **more}
+    return ImageRecord(path, LEFT_OUT, sha256=sha, **values)
+
+
 def scan(path, sha=None, error=None, channels=1, pixels=None):
     sha = sha or f"sha of {path}"
     pixels = pixels or f"pixels of {sha}"
@@ -60,7 +66,7 @@ class FolderUpdate:
         stamps=None,
         groups=None,
         chosen=None,
-        unseen=(),
+        **of_diff,
     ):
         self.base_records = {record.source: record for record in records}
         stamps, problems = stamps or {}, problems or {}
@@ -78,7 +84,7 @@ class FolderUpdate:
         self.diff = diff_folder(
             *(self.base_records, self.files, self.annotations, problems, ("a", "b")),
             prune=prune,
-            unseen=unseen,
+            **of_diff,
         )
 
     def decide(self, *scans, image=IMAGE):
@@ -140,10 +146,7 @@ def test_another_label_is_written_into_the_table_and_no_tile_is_touched(touched)
 
 
 def test_a_copy_whose_original_is_labelled_otherwise_now_is_told():
-    copy = ImageRecord(
-        "a/1", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", length=10, modified=1
-    )
-    update = FolderUpdate([tiled("b/0", "S", label="a"), copy], ["a/1", "b/0"])
+    update = FolderUpdate([tiled("b/0", "S", label="a"), copy_of("S", "a/1")], ["a/1", "b/0"])
     actions = update.decide(scan("a/1", "S"))
     assert (actions.relabelled, set(actions.problems)) == ({"b/0"}, {"a/1"})
 
@@ -179,7 +182,7 @@ MOSTLY_TEST = {"train": 0.01, "test": 0.99}
 
 @pytest.mark.parametrize("error", [None, "broken"])
 def test_the_group_of_a_copy_counts_also_if_its_file_broke(error):
-    copy = ImageRecord("a/copy", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", group="h")
+    copy = copy_of("S", "a/copy", group="h", modified=None)
     groups = {"a/0": "g", "a/copy": "h"}
     update = FolderUpdate([tiled("a/0", "S", group="g"), copy], groups, groups=groups)
     actions = update.decide(scan("a/copy", "S", error=error))
@@ -304,13 +307,8 @@ def test_a_file_takes_over_the_tiles_of_its_new_picture_and_its_own_are_dropped(
 
 def test_a_new_class_is_taken_where_that_is_said():
     entries, there = [tiled("a/0")], ["a/0", "c/0"]
-    update = FolderUpdate(entries, there)
-    assert set(update.diff.problems) == {"c/0"}
-    taken = diff_folder(
-        *(update.base_records, update.files, update.annotations, {}, ("a", "b")),
-        prune=False,
-        new_classes=True,
-    )
+    assert set(FolderUpdate(entries, there).diff.problems) == {"c/0"}
+    taken = FolderUpdate(entries, there, new_classes=True).diff
     assert (taken.problems, taken.to_scan) == ({}, ("c/0",))
 
 
@@ -434,10 +432,7 @@ def test_a_copy_has_a_line_in_a_table_of_splits_too(old, split, left_out):
 
 def test_a_corrected_split_of_a_table_is_not_taken_and_told():
     """Not a word was said, and the image stayed where it was."""
-    copy = ImageRecord(
-        "a/9", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", length=10, modified=1
-    )
-    old = [tiled("a/0", "S"), copy, tiled("a/1"), tiled("a/2"), tiled("a/gone", "T")]
+    old = [tiled("a/0", "S"), copy_of("S", "a/9"), tiled("a/1"), tiled("a/2"), tiled("a/gone", "T")]
     there = ["a/0", "a/1", "a/2", "a/9", "a/moved", "a/new"]
     update = FolderUpdate(old, there, stamps={"a/1": 2}, chosen=dict.fromkeys(there, "test"))
     update.labels["a/2"] = update.annotations["a/2"] = Annotation("a", split="train")
@@ -533,27 +528,21 @@ def test_a_picture_that_is_remembered_under_another_name_keeps_what_is_like_it()
     assert names_of(actions)["pixels of S"] == remembered
 
 
-@pytest.mark.parametrize(
-    "gone", [ImageRecord("a/0", REMOVED), ImageRecord("a/0", LEFT_OUT, reason="copy")]
-)
-def test_a_picture_has_the_name_of_its_tiles(gone):
+@pytest.mark.parametrize("status", [REMOVED, LEFT_OUT])
+def test_a_picture_has_the_name_of_its_tiles(status):
     """With a copy that was deleted, what its picture was like was forgotten."""
-    copy = replace(gone, sha256="S", pixel_sha256="pixels of S", length=10, modified=1, label="a")
-    listed = ["a/0", "a/1"] if gone.status == LEFT_OUT else ["a/1"]
+    copy = replace(copy_of("S", "a/0", label="a"), status=status)
+    listed = ["a/0", "a/1"] if status == LEFT_OUT else ["a/1"]
     standing = FolderUpdate([copy, tiled("a/1", "S")], listed)
     assert names_of(standing.decide()) == {"pixels of S": "a/1"}
-    new = FolderUpdate([copy] if gone.status == REMOVED else [], ["a/1", "a/2"])
+    new = FolderUpdate([copy] if status == REMOVED else [], ["a/1", "a/2"])
     actions = new.decide(scan("a/1", "S"), scan("a/2", "S"))
     assert names_of(actions) == {"pixels of S": "a/1"}
 
 
 def test_images_without_a_fingerprint_are_looked_at_again():
-    update = FolderUpdate([tiled("a/0"), tiled("a/1")], ["a/0", "a/1"])
-    diff = diff_folder(
-        *(update.base_records, update.files, update.annotations, {}, ("a",)),
-        prune=False,
-        fingerprints={"pixels of sha of a/0"},
-    )
+    known = {"pixels of sha of a/0"}
+    diff = FolderUpdate([tiled("a/0"), tiled("a/1")], ["a/0", "a/1"], fingerprints=known).diff
     assert (diff.unchanged, diff.to_scan) == (("a/0",), ("a/1",))
 
 
@@ -597,15 +586,11 @@ def test_places_that_only_the_new_picture_of_a_file_shows_are_not_those_of_its_f
     assert update.splits({"train": 1.0}, [("a/0", "a/y")]) == {"a/y": "test"}
 
 
-PRUNED = ImageRecord(
-    "a/1", REMOVED, sha256="S", pixel_sha256="pixels of S", label="a", split="test"
-)
-
-
 def test_no_more_is_remembered_than_must_be():
     """Who comes back to its place, or is tiled there anew, needs no memory."""
+    pruned = replace(copy_of("S", "a/1", label="a", split="test"), status=REMOVED)
     update = FolderUpdate(
-        [PRUNED, tiled("a/2", "T", zones="former")], ["a/1", "a/2"], stamps={"a/2": 2}
+        [pruned, tiled("a/2", "T", zones="former")], ["a/1", "a/2"], stamps={"a/2": 2}
     )
     actions = update.decide(scan("a/1", "S"), scan("a/2", "T"))
     assert (set(actions.to_tile), actions.records) == ({"a/1", "a/2"}, {})
