@@ -137,7 +137,8 @@ def index_tiles(
         )
         for number, (each, scan) in enumerate((each, plan.scan(each)) for each in plan.sources)
     ]
-    sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *STAINS, *_SIZES)))
+    kinds = ", ".join(" ".join(each) for each in (*IMAGES, *RANGES, *STAINS, *_SIZES))
+    sources = session.createDataFrame(rows, kinds)
     say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")
     index = (
         sources.repartition(slots, "key")
@@ -201,39 +202,35 @@ def cut(index: DataFrame) -> DataFrame:
 def indexer(
     cutting: TilingConfig,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of a task: it turns images into the index of their tiles."""
+    """Return the function of a task: it turns images into the index of their tiles.
+
+    The tiles of an image are a batch for each angle, by rows from the top.
+    """
+    columns, spec = _columns(cutting), cutting.spec
 
     def index(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from index_image(row, cutting)
+        import pyarrow as pa
+
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            own, size = (row["width"], row["height"]), (row["cut_width"], row["cut_height"])
+            scale = size[0] / own[0], size[1] / own[1]
+            zones = cutting.zones.of(row["source"], *own).scaled(*scale)
+            for frame, positions in frames_of(spec, *size, zones):
+                count = len(positions[0])
+                centres = frame.centres(positions, spec.tile)
+                values = {
+                    **{name: [row[name]] * count for name, _ in columns if name in row},
+                    "angle": np.full(count, frame.angle, np.float64),
+                    **dict(zip(("x", "y"), positions, strict=True)),
+                    "src_cx": centres[0] / scale[0],
+                    "src_cy": centres[1] / scale[1],
+                }
+                yield pa.record_batch(
+                    [pa.array(values[name], ARROW_TYPES.get(kind, kind)) for name, kind in columns],
+                    names=[name for name, _ in columns],
+                )
 
     return index
-
-
-def index_image(row: dict[str, Any], cutting: TilingConfig) -> Iterator[pa.RecordBatch]:
-    """Yield the tiles of an image, one batch for each angle, by rows from the top."""
-    import pyarrow as pa
-
-    columns = _columns(cutting)
-    own, size = (row["width"], row["height"]), (row["cut_width"], row["cut_height"])
-    scale = size[0] / own[0], size[1] / own[1]
-    zones = cutting.zones.of(row["source"], *own).scaled(*scale)
-    spec = cutting.spec
-    for frame, positions in frames_of(spec, *size, zones):
-        count = len(positions[0])
-        centres = frame.centres(positions, spec.tile)
-        values = {
-            **{name: [row[name]] * count for name, _ in columns if name in row},
-            "angle": np.full(count, frame.angle, np.float64),
-            **dict(zip(("x", "y"), positions, strict=True)),
-            "src_cx": centres[0] / scale[0],
-            "src_cy": centres[1] / scale[1],
-        }
-        yield pa.record_batch(
-            [pa.array(values[name], ARROW_TYPES.get(kind, kind)) for name, kind in columns],
-            names=[name for name, _ in columns],
-        )
 
 
 def frames_of(
@@ -274,7 +271,3 @@ def _schema(field: Field, columns: tuple[tuple[str, str], ...]) -> StructType:
         metadata = field.to_metadata() if name == "uri" else None
         schema.add(name, SPARK_TYPES.get(kind, kind), False, metadata)
     return schema
-
-
-def _ddl(columns: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)
