@@ -17,6 +17,7 @@ from distkeras_grid.errors import (
     UnknownArgumentError,
 )
 from distkeras_grid.feeding.schema import Field
+from tests.data_prep.first_night import draw
 
 pytestmark = pytest.mark.spark
 
@@ -27,14 +28,10 @@ POSITION = ("source", "angle", "x", "y")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Twelve small micrographs of two classes, which differ in brightness."""
-    rng = np.random.default_rng(5)
+    """Twelve small micrographs of two classes."""
     root = tmp_path_factory.mktemp("images") / "raw images"
-    for number, label in enumerate(("a", "b")):
-        (root / label).mkdir(parents=True)
-        for i in range(6):
-            pixels = rng.integers(0, 128, (80, 100)) + 100 * number
-            Image.fromarray(pixels.astype(np.uint8)).save(root / label / f"{i}.png")
+    for i in range(12):
+        draw(root / "ab"[i % 2] / f"{i // 2}.png", i, size=(80, 100))
     return root
 
 
@@ -119,14 +116,16 @@ def draw_stained(folder):
 
 
 @pytest.mark.parametrize(
-    ("draw", "options"),
+    ("draw_images", "options"),
     [
         (draw_magnified, {"bottom_strip": 30, "pixel_size": "0.5um", "normalise": "min-max"}),
         (draw_stained, {"normalise": "macenko"}),
     ],
 )
-def test_sizes_ranges_and_stains_of_images_travel_with_the_index(spark, tmp_path, draw, options):
-    draw(tmp_path / "raw")
+def test_sizes_ranges_and_stains_of_images_travel_with_the_index(
+    spark, tmp_path, draw_images, options
+):
+    draw_images(tmp_path / "raw")
     settings = TilingSettings(
         *(str(tmp_path / "raw"), str(tmp_path / "tiles"), SPEC), split="1", **options
     )
@@ -178,11 +177,8 @@ def test_a_setting_that_an_index_does_not_follow_is_refused(spark, folder):
 
 def test_what_is_left_out_of_an_index_is_told(spark, tmp_path):
     """88 images were there, 87 were indexed, and nothing said which was missing."""
-    rng = np.random.default_rng(5)
-    for name in ("Benign/0", "Benign/1", "benign/2"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        pixels = rng.integers(0, 255, (64, 64), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    for seed, name in enumerate(("Benign/0", "Benign/1", "benign/2")):
+        draw(tmp_path / f"{name}.png", seed, size=(64, 64))
     (tmp_path / "benign" / "3.png").write_bytes(b"<html>")
     (tmp_path / "Benign" / "copy.png").write_bytes((tmp_path / "Benign" / "0.png").read_bytes())
     said = []

@@ -20,7 +20,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.storage import Storage
-from tests.data_prep.first_night import FirstNight
+from tests.data_prep.first_night import FirstNight, draw
 
 pytestmark = pytest.mark.spark
 
@@ -43,14 +43,10 @@ def conf_before(spark):
 @pytest.fixture(scope="module")
 def once(spark, conf_before, tmp_path_factory):
     """Twelve small micrographs of two classes, below a folder whose name has a space."""
-    rng = np.random.default_rng(5)
     folder = tmp_path_factory.mktemp("once")
     root = folder / "raw images"
-    for label in ("a", "b"):
-        (root / label).mkdir(parents=True)
-        for i in range(6):
-            pixels = rng.integers(0, 256, (80, 100), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / label / f"{i}.png")
+    for i in range(12):
+        draw(root / "ab"[i % 2] / f"{i // 2}.png", i, size=(80, 100))
     settings = TilingSettings(str(root), str(folder / "tiles"), SPEC, split="0.5:0.5")
     return FirstNight.of(settings, spark)
 
