@@ -5,10 +5,10 @@ import pytest
 from data_prep import TileSpec, TilingSettings, UpdateResult
 from data_prep.cli import tile
 from data_prep.cli.tile import main
-from data_prep.dataset.schema import COLUMNS
 from distkeras_grid.cli.preflight import SubmittedDriver
 from distkeras_grid.errors import ConfigurationError, OutputExistsError, SchemaError
 from distkeras_grid.submission.command import Submission
+from tests.data_prep.dataset.test_croissant import IMAGE, manifest
 from tests.local_files import LocalFiles
 
 
@@ -120,13 +120,9 @@ def test_what_a_killed_first_run_has_left_is_taken_up(tmp_path):
 
 
 def test_an_update_that_disagrees_with_what_is_there(tmp_path):
-    made = TilingSettings("images", "tiles", TileSpec(64), channels="3", update=True)
     (tmp_path / "tiles" / "_versions").mkdir(parents=True)
-    content = {"image": {}, "sources": [], "spec": made.spec.to_json(), "settings": made.to_json()}
-    content |= {"columns": len(COLUMNS), "last_shard": -1, "last_update": 0}
-    field = {"version": 1, "shape": [64, 64, 3], "dtype": "uint8", "encoding": "raw", "scale": 1.0}
-    content["image"] = {"distkeras_grid": {**field, "offset": 0.0, "classes": ["a"]}}
-    (tmp_path / "tiles" / "_versions" / "0.json").write_text(json.dumps(content))
-    check(tmp_path, "--tile", "64", "--update", "--channels", "3")
-    with pytest.raises(ConfigurationError):
-        check(tmp_path, "--tile", "64", "--update", "--channels", "1")
+    (tmp_path / "tiles" / "_versions" / "41.json").write_text(json.dumps(manifest(IMAGE)))
+    same = ("--update", "--tile", "32", "--angles", "0")
+    check(tmp_path, *same)
+    with pytest.raises(ConfigurationError, match="channels"):
+        check(tmp_path, *same, "--channels", "1")
