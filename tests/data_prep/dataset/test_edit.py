@@ -40,21 +40,17 @@ def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
     assert {path.name for path in root.iterdir()} == {"_versions", CARD, FILE, PAGE}
 
 
-def test_what_a_person_wrote_stays_and_is_on_the_page(root):
+def test_a_licence_that_a_person_wrote_is_on_the_page_and_a_page_of_their_own_stays(root):
     publish_unchanged(root)
     told = json.loads((root / FILE).read_text()) | {"license": "CC-BY-4.0"}
     (root / FILE).write_text(json.dumps(told))
-    page = (root / PAGE).read_text()
-    (root / PAGE).write_text(page.replace("## Origin", "## Origin\n\nA lake."))
     publish_unchanged(root)
     assert json.loads((root / FILE).read_text())["license"] == "CC-BY-4.0"
-    for part in ("A lake.", "Licence: CC-BY-4.0"):
-        assert (root / PAGE).read_text().count(part) == 1
+    assert (root / PAGE).read_text().count("Licence: CC-BY-4.0") == 1
     (root / PAGE).write_text("of somebody's own")
     said = []
     publish_unchanged(root, said.append)
-    assert (root / PAGE).read_text() == "of somebody's own"
-    assert len(said) == 1
+    assert ((root / PAGE).read_text(), len(said)) == ("of somebody's own", 1)
 
 
 def test_a_file_that_says_the_same_is_not_written(root):
