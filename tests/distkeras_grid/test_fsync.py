@@ -1,7 +1,5 @@
 """A file gets its name after its bytes have reached the disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

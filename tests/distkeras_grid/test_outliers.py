@@ -1,7 +1,5 @@
 """Outliers, and a function of the user's."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

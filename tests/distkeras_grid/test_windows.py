@@ -1,7 +1,5 @@
 """Windows in columns are the records that were added."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

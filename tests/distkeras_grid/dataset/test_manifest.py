@@ -1,7 +1,5 @@
 """What a manifest makes of the rows in the files."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which version of a data set is read: the present one, or one by number or hash."""
 
-from __future__ import annotations
-
 import pytest
 
 from distkeras_grid.dataset.manifest import Manifest, Version

@@ -1,7 +1,5 @@
 """What another process needs to load a model of the user's own classes."""
 
-from __future__ import annotations
-
 import pytest
 
 from distkeras_grid.engine.custom_objects import own_names, serializable_objects

@@ -1,7 +1,5 @@
 """The GPUs of a worker, as far as they can be tested without one."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace

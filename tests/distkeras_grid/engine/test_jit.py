@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from distkeras_grid.engine.jit import XLA_LAYERS, decide_jit

@@ -1,7 +1,5 @@
 """What travels of a window, against Keras' own optimizers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

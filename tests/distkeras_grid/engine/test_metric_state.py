@@ -1,7 +1,5 @@
 """Metrics as a state that adds: windows are together what ``fit`` says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

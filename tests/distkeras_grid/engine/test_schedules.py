@@ -1,7 +1,5 @@
 """A late attempt: its optimizer begins as new, the learning rate's schedule goes on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

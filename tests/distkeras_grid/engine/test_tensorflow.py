@@ -1,7 +1,5 @@
 """What holds for the TensorFlow engine alone; `test_keras_engine.py` has what holds for all."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.distkeras_grid.engine.test_keras_engine import compiled, engine_for, images, mlp, train

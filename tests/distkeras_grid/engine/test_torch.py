@@ -1,7 +1,5 @@
 """What holds for the PyTorch engine alone; `test_keras_engine.py` has what holds for all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

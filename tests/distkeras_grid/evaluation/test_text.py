@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from distkeras_grid.evaluation.classification import ClassCounts, evaluate_tallies
 
 TALLIES = [

@@ -1,7 +1,5 @@
 """Which column goes where, and whether it fits, from what the model says of itself."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

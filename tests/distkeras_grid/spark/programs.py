@@ -1,7 +1,5 @@
 """Programs that tests run in an interpreter of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Where the parameter server listens, and where it is found."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """Folders that appear whole, replace only their like, and are never lost on the way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What Spark still does for an interrupted driver is stopped, whatever the interrupt broke."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

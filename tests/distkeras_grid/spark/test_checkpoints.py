@@ -1,7 +1,5 @@
 """Checkpoints in a directory: whoever stops in the middle, an earlier or the new one is read."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Columns of every kind that users bring: what they are, and how tasks read them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

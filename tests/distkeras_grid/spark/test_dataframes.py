@@ -1,7 +1,5 @@
 """What users hand over as data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the doctor says of settings and paths."""
 
-from __future__ import annotations
-
 import pytest
 
 from distkeras_grid.errors import (

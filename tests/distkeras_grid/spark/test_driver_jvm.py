@@ -1,7 +1,5 @@
 """The address of a host while its JVM starts."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The same files are the same rows on other cores, if Spark plans for the former ones."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

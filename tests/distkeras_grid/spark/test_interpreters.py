@@ -1,7 +1,5 @@
 """What executors say of themselves, and whether they come back to the driver."""
 
-from __future__ import annotations
-
 import sys
 import venv
 

@@ -1,7 +1,5 @@
 """What tasks say of the rows and labels of a batch; needs Arrow, and no JVM."""
 
-from __future__ import annotations
-
 import math
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """A path is read as it is; any other DataFrame is written once, as it first was."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

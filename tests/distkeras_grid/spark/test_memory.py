@@ -1,7 +1,5 @@
 """The arithmetic of containers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

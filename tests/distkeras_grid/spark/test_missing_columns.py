@@ -1,7 +1,5 @@
 """What is said of a column that is not there; needs a schema, and no JVM."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Keys that Spark's own hash sends where they belong."""
 
-from __future__ import annotations
-
 import pytest
 
 from distkeras_grid.spark.partitions import partition_key

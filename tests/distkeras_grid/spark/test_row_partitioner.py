@@ -1,7 +1,5 @@
 """Dealing rows to seats: every row to one seat, balanced, the same at every try."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

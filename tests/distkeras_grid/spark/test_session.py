@@ -1,7 +1,5 @@
 """The session, and the slots it has."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

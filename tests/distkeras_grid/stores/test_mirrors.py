@@ -1,7 +1,5 @@
 """Mirrors that fail, lie and disappear, as real servers on loopback: M1, M3 and M4."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

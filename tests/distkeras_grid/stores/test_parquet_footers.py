@@ -1,7 +1,5 @@
 """The job that reads footers."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
