@@ -26,8 +26,7 @@ from distkeras_grid.progress import (
 
 
 class Clock:
-    def __init__(self):
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self):
         return self.now
@@ -214,20 +213,16 @@ def test_a_file_gets_plain_lines_whatever_is_forced(monkeypatch):
     assert stream.getvalue().splitlines()[1] == "2 workers"
 
 
-def test_by_default_lines_go_to_standard_error_or_to_the_handler_of_a_program(capsys):
+def test_by_default_lines_go_to_standard_error_or_to_the_handler_of_a_program(
+    capsys, caplog, monkeypatch
+):
     surface()("a line")
     assert capsys.readouterr().err == "a line\n"
-    records = []
-    handler = logging.Handler(logging.INFO)
-    handler.emit = records.append
-    module.LOGGER.addHandler(handler)
-    module.LOGGER.setLevel(logging.INFO)
-    try:
-        surface()("another")
-    finally:
-        module.LOGGER.removeHandler(handler)
-        module.LOGGER.setLevel(logging.NOTSET)
-    assert [record.getMessage() for record in records] == ["another"]
+    monkeypatch.setattr(module.LOGGER, "handlers", [caplog.handler])
+    monkeypatch.setattr(module.LOGGER, "propagate", False)
+    caplog.set_level(logging.INFO, module.LOGGER.name)
+    surface()("another")
+    assert caplog.messages == ["another"]
     assert capsys.readouterr().err == ""
 
 
