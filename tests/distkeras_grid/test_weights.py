@@ -109,9 +109,8 @@ def test_flatten_then_unflatten_gives_the_arrays_back_as_views():
 
 
 def test_wrong_arrays_are_refused():
-    with pytest.raises(ConfigurationError):
-        LAYOUT.flatten([np.zeros((2, 3))])
-    with pytest.raises(ConfigurationError):
-        LAYOUT.flatten([np.zeros((3, 2)), np.zeros(()), np.zeros(4)])
+    for arrays in ([np.zeros((2, 3))], [np.zeros((3, 2)), np.zeros(()), np.zeros(4)]):
+        with pytest.raises(ConfigurationError):
+            LAYOUT.flatten(arrays)
     with pytest.raises(ConfigurationError):
         LAYOUT.unflatten(np.zeros(10, np.float32))

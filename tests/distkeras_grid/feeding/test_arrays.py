@@ -155,14 +155,11 @@ def test_no_labels_give_no_rows():
     assert numbers_from_arrow(pa.array([], pa.int64()), "row").shape == (0,)
 
 
-def test_values_are_scaled_as_in_training():
+def test_values_are_scaled_as_in_training_or_of_the_type_of_the_input():
     field = Field("x", (2,), scale=0.5, offset=-1.0)
     result = as_model_sees(np.array([[0, 255]], np.uint8), field, "int32")
     assert result.dtype == np.float32
     assert result.tolist() == [[-1.0, 126.5]]
-
-
-def test_values_without_scaling_are_of_the_type_of_the_input():
     indices, field = np.array([[3]], np.int64), Field("x", (1,), "int64")
     assert as_model_sees(indices, field, "int32").dtype == np.int32
     assert as_model_sees(indices, field).dtype == np.float32
