@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -111,13 +109,8 @@ def fitted(model, arrays, epochs=1):
 
 
 def engine_for(model, **options):
-
     options = {"scaling": ((SCALE, OFFSET),), "block_shape": (7, BATCH), **options}
     return engine_of(model, **options)
-
-
-def flat(model):
-    return get_flat_weights(model)
 
 
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.full), "adam"])
@@ -126,7 +119,7 @@ def test_without_xla_equals_fit(build, optimizer):
     reference = fitted(compiled(build, optimizer), images(), epochs=2)
     engine = engine_for(compiled(build, optimizer), jit=False)
     weights, results = train(engine, images(), epochs=2)
-    assert_equals_fit(weights, flat(reference))
+    assert_equals_fit(weights, get_flat_weights(reference))
     assert sum(r.samples for r in results) == 2 * ROWS
     assert sum(r.steps for r in results) == 2 * STEPS == int(reference.optimizer.iterations)
     assert int(engine.model.optimizer.iterations) == 2 * STEPS
@@ -137,12 +130,12 @@ def test_a_call_for_each_batch_equals_fit_bit_for_bit():
     x, y = images()
     reference = fitted(compiled(cnn, "adam"), (x, y))
     engine = engine_for(compiled(cnn, "adam"), jit=False, scaling=())
-    assert np.array_equal(train(engine, (as_floats(x), y))[0], flat(reference))
+    assert np.array_equal(train(engine, (as_floats(x), y))[0], get_flat_weights(reference))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_with_xla_equals_fit(optimizer):
-    reference = flat(fitted(compiled(mlp, optimizer), images()))
+    reference = get_flat_weights(fitted(compiled(mlp, optimizer), images()))
     engine = engine_for(compiled(mlp, optimizer))
     assert engine.jit
     weights, _ = train(engine, images())
