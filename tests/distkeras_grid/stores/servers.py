@@ -71,17 +71,11 @@ def http_server(folder: Path, handler: type[Quiet] = Ranges) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def webhdfs_server(folder: Path) -> Iterator[str]:
+def webhdfs_server(folder: Path, *, slow: bool = False) -> Iterator[str]:
     with loopback() as state:
         for path in folder.rglob("*"):
             if path.is_file():
                 state.files[f"/data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
-        yield state.url.replace("http://", "webhdfs://") + "/data"
-
-
-@contextlib.contextmanager
-def slow_webhdfs_server(folder: Path) -> Iterator[str]:
-    with loopback() as state:
-        state.files["/data/plain.bin"] = (folder / "plain.bin").read_bytes()
-        state.faults["OPEN data"] = Fault("slow", times=-1)
+        if slow:
+            state.faults["OPEN data"] = Fault("slow", times=-1)
         yield state.url.replace("http://", "webhdfs://") + "/data"

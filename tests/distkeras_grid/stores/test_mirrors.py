@@ -25,7 +25,6 @@ from tests.distkeras_grid.stores.servers import (
     Ranges,
     Slow,
     http_server,
-    slow_webhdfs_server,
     webhdfs_server,
 )
 
@@ -198,7 +197,7 @@ def test_no_password_is_told(mirrors):
 
 @pytest.mark.parametrize(
     "server",
-    [functools.partial(http_server, handler=Slow), slow_webhdfs_server],
+    [functools.partial(http_server, handler=Slow), functools.partial(webhdfs_server, slow=True)],
     ids=["http", "webhdfs"],
 )
 def test_a_server_that_sends_a_byte_now_and_then_is_given_up(server, folder, monkeypatch):
