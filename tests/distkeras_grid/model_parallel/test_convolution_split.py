@@ -13,20 +13,24 @@ ROWS = 96
 
 
 def network():
+    """A way around, normalization, dropout, momentum, clipping and regularization."""
     import keras
 
     keras.utils.set_random_seed(2)
-    layers = [
-        keras.Input((8, 8, 2)),
-        keras.layers.Conv2D(6, 3, activation="relu", name="first"),
-        keras.layers.Conv2D(4, 3, strides=2, padding="same", name="second"),
-        keras.layers.SeparableConv2D(4, 2, name="third"),
-        keras.layers.Flatten(),
-        keras.layers.Dense(3, activation="softmax"),
-    ]
-    model = keras.Sequential(layers)
+    layers = keras.layers
+    inputs = keras.Input((8, 8, 2))
+    x = layers.Conv2D(6, 3, padding="same", activation="relu", name="first")(inputs)
+    side = layers.Conv2D(6, 3, padding="same", use_bias=False, name="side")(x)
+    x = layers.BatchNormalization()(layers.Add()([x, side]))
+    x = layers.Dropout(0.3, seed=3)(x)
+    x = layers.Conv2D(4, 3, strides=2, kernel_regularizer="l2", name="second")(x)
+    x = layers.SeparableConv2D(4, 2, name="third")(x)
+    outputs = layers.Dense(3, activation="softmax")(layers.Flatten()(x))
+    model = keras.Model(inputs, outputs)
     model.compile(
-        keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"]
+        keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=1.0),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
     )
     return model
 
@@ -54,7 +58,7 @@ def trainer(**arguments):
     return ConvolutionSplit(network(), **{**settings, **arguments})
 
 
-def test_a_divided_model_is_trained_as_fit_trains_the_whole(frame, rows, tmp_path):
+def test_V4_a_divided_model_is_trained_as_fit_trains_the_whole(frame, rows, tmp_path):
     import keras
 
     expected = network()
@@ -75,7 +79,11 @@ def test_a_divided_model_is_trained_as_fit_trains_the_whole(frame, rows, tmp_pat
         expected.evaluate(*rows, verbose=0, return_dict=True)["loss"], rel=1e-4
     )
     shares = split.history.params["shares"]
-    assert {name: sum(each) for name, each in shares.items()} == {"first": 6, "second": 4}
+    assert {name: sum(each) for name, each in shares.items()} == {
+        "first": 6,
+        "side": 6,
+        "second": 4,
+    }
     # Two cores of one machine: it does not pay, and that is said.
     assert any("Dividing" in line for line in split.run["devices"])
     split.save(str(tmp_path / "run"))
