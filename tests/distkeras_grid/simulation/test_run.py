@@ -342,25 +342,11 @@ def test_who_never_comes_back_is_waited_for_as_long_as_in_a_real_run(rule):
     assert found.now == pytest.approx(began + 50.0 + 0.1)
 
 
-def test_who_comes_later_than_the_start_may_take_ends_a_run_in_rounds():
-    found = build(AveragingRule(), late={1: 60.0}, run={"start_timeout": 50.0})
-    with pytest.raises(StartTimeoutError):
-        found.run()
-    assert finished(late={1: 49.0}, run={"start_timeout": 50.0}).now == 53.0
-
-
 def test_who_comes_later_than_the_start_may_take_is_not_waited_for_and_trains_its_rows():
     found = finished(late={1: 60.0}, run={"start_timeout": 50.0})
     assert starts(found, 0)[0] == pytest.approx(50.1)
     assert starts(found, 1)[0] == 60.0
     assert found.history.samples == 8
-
-
-@pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
-def test_a_worker_that_is_too_slow_for_its_round_ends_the_run(rule):
-    slow = {"straggler_probability": 1.0, "straggler_factor": 1000.0}
-    with pytest.raises(WorkerFailedError):
-        finished(rule, rows=[4], run={"round_timeout": 10.0}, **slow)
 
 
 def test_a_quorum_goes_on_without_the_lost():
