@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
+import msgspec
 import pyspark
 import pytest
 
@@ -17,7 +18,6 @@ from distkeras_grid.rules import (
 )
 from distkeras_grid.trainers.defaults import CommunicationWindow
 from distkeras_grid.trainers.description import (
-    choices,
     compression_sentence,
     describe_run,
     headline_of,
@@ -78,18 +78,6 @@ def test_versions_are_known_without_metadata_as_in_an_archive(monkeypatch):
 )
 def test_the_first_line_tells_what_no_argument_did(rule, more, line):
     assert announced(rule, **more) == line
-
-
-def test_what_a_quorum_comes_to_is_told():
-    """0.8 of three workers is all three."""
-    assert choices(CommunicationWindow(4), make_spec(workers=3)) == []
-    (line,) = choices(CommunicationWindow(4), make_spec(workers=3, quorum=0.8))
-    assert line == "a round waits for 3 of 3 workers (quorum 0.8)"
-
-
-def test_the_reason_of_the_window_is_told():
-    window = CommunicationWindow(2, "communication_window is 2, not 32")
-    assert choices(window, make_spec(workers=2)) == ["communication_window is 2, not 32"]
 
 
 def test_the_last_line_says_what_compression_has_saved():

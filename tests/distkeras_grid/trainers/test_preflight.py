@@ -8,21 +8,9 @@ import pytest
 
 from distkeras_grid.spark.doctor import CheckLevel, CheckResult
 from distkeras_grid.trainers import preflight
+from tests.distkeras_grid.trainers.small import build
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
-
-
-@pytest.fixture(scope="module")
-def frame(spark):
-    return spark.range(40).selectExpr("array(cast(id as float), 1f) as features", "id % 2 as label")
-
-
-def build(optimizer="sgd"):
-    import keras
-
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")])
-    model.compile(optimizer, "sparse_categorical_crossentropy")
-    return model
 
 
 @pytest.mark.full
