@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import metadata
 
-import msgspec
 import pyspark
 import pytest
 
