@@ -15,7 +15,6 @@ from distkeras_grid.errors import (
     EmptyDataError,
     LabelError,
     SchemaError,
-    StorageError,
 )
 from distkeras_grid.history import History
 from distkeras_grid.local_sets.sampler import digest_of
@@ -233,16 +232,6 @@ def test_what_local_sets_cannot_have_is_refused_before_work(spark, tiles):
         trainer_of().train(LocalSets(tiles, iterations=1, local_train=300))
     with pytest.raises(ConfigurationError):
         trainer_of().train(LocalSets(tiles, iterations=1, local_train=9, mirrors=["s3a://x"]))
-
-
-@pytest.mark.spark
-@pytest.mark.tensorflow
-@pytest.mark.full
-def test_a_run_without_any_right_mirror_ends_with_their_problems(spark, tiles):
-    with http_server(tiles, Damaged) as liar:
-        sets = LocalSets(tiles, iterations=1, local_train=30, mirrors=[liar])
-        with pytest.raises(StorageError):
-            trainer_of().train(sets)
 
 
 def plan_of(tiles, workers=2, **more):

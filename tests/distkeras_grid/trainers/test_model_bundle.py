@@ -36,20 +36,6 @@ def travelled(model, **arguments):
     return compiled.model, worker
 
 
-def test_names_and_the_rate_travel():
-    driver, worker = travelled(
-        build(),
-        worker_optimizer="sgd",
-        learning_rate=0.25,
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    for model in (driver, worker):
-        assert type(model.optimizer).__name__ == "SGD"
-        assert float(model.optimizer.learning_rate) == 0.25
-        assert model.loss == "sparse_categorical_crossentropy"
-
-
 def test_objects_and_schedules_travel_and_stay_the_users():
     import keras
 

@@ -137,12 +137,6 @@ def executed(
 EPOCHS = [[window(2 * n - 1), window(2 * n), epoch(n, 2 * n)] for n in (1, 2, 3)]
 
 
-def test_a_whole_run():
-    history = executed(Server(*EPOCHS))
-    assert history.samples == 3 * ROWS
-    assert history.epoch == [0, 1, 2]
-
-
 def test_a_lost_worker_is_one_line_and_its_record_has_the_reason():
     lines = []
     lost = WorkerRecord(0, 7, "lost", 20, at=0.0, host="node-3", log="/logs/stderr", tries=2)

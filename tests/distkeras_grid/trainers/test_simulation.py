@@ -13,7 +13,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.rules import DeepGradientCompression
 from distkeras_grid.simulation.cluster import Cluster, Outage
-from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers import TRAINERS
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, build, weights
 
@@ -145,18 +144,6 @@ def test_all_rows_are_dealt_and_each_epoch_validated(arrays):
     assert found.history.history["val_loss"][-1] == pytest.approx(loss, rel=1e-5)
 
 
-def test_the_history_says_what_was_simulated(arrays):
-    found = simulated("AEASGD", arrays, learning_rate=0.1, worker_optimizer="sgd")
-    params = found.history.params
-    assert params["time"] == "simulated"
-    spec = RunSpec.from_json(params["spec"])
-    assert spec.algorithm.trainer == "AEASGD"
-    assert (spec.rule.name, spec.rule.parameters) == ("elastic", {"alpha": pytest.approx(0.3)})
-    assert params["cluster"]["workers"] == spec.workers == 3
-    assert spec.schedule.seed == 5
-    assert len(found.computing_seconds) == 3
-
-
 def test_a_batch_is_timed_where_the_cluster_does_not_say(arrays):
     found = simulated("ADAG", arrays, call={"cluster": Cluster(2)})
     assert found.cluster.batch_seconds > 0
@@ -170,12 +157,6 @@ def test_the_trainer_keeps_what_it_trained_before(arrays):
     each.simulate(arrays, Cluster(2, batch_seconds=1.0))
     assert each.model is None
     assert not each.history.records
-
-
-def test_samples_have_weights(arrays):
-    x, y = arrays
-    weighted = simulated("ADAG", (x, y, np.where(y == 1, 3.0, 1.0)))
-    assert (weights(weighted.model) != weights(simulated("ADAG", arrays).model)).any()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import (
-    ConfigurationError,
     NotEnoughSlotsError,
     OutputExistsError,
     ValidateError,
@@ -26,7 +25,6 @@ from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.saved_run import load
 from tests.distkeras_grid.trainers.small import (
-    CLASSES,
     ROWS,
     WIDTH,
     build,
@@ -129,16 +127,6 @@ def test_two_workers_learn_and_account_for_every_window(frame, arrays, name):
 
 
 # -- refusals, before work starts ---------------------------------------------------------------
-
-
-def test_a_model_without_loss(frame):
-    import keras
-
-    from distkeras_grid import ADAG
-
-    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(CLASSES)])
-    with pytest.raises(ConfigurationError, match="loss"):
-        ADAG(model, progress=False).train(frame)
 
 
 def test_more_workers_than_a_local_master_has_slots_are_refused_before_any_work(spark):
