@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from data_prep.splits.assign import (
     SplitSource,
     assign_splits,
-    canonical_copies,
     check_cells,
     check_leaks,
     connected_groups,
@@ -138,11 +137,6 @@ def test_check_leaks_names_the_source():
     check_leaks([("train", "x", None), ("train", "x", "g"), ("test", "y", "h")])
     with pytest.raises(SplitLeakError, match="source x stands in the splits train and test"):
         check_leaks([("train", "x", None), ("test", "x", None)])
-
-
-def test_the_first_of_identical_sources_stands_for_all():
-    sources = [SplitSource("b", "x", "l"), SplitSource("a", "x", "l"), SplitSource("c", "y", "l")]
-    assert {s.path for s in canonical_copies(sources).values()} == {"a", "c"}
 
 
 @pytest.mark.parametrize(

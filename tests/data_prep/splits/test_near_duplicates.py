@@ -189,8 +189,8 @@ def compared(monkeypatch):
     return compared
 
 
-@pytest.mark.parametrize("part", [0.5, 1.0])
-def test_what_was_drawn_into_all_pictures_joins_none_and_costs_few_comparisons(compared, part):
+def drawn_in(part):
+    """Pictures in which parts of one drawing are."""
     _, drawn = synthetic(0, features=12)
     prints = {}
     for i in range(400):
@@ -199,8 +199,36 @@ def test_what_was_drawn_into_all_pictures_joins_none_and_costs_few_comparisons(c
         has = np.flatnonzero(rng.random(len(drawn)) < part)
         descriptors[has] = drawn[has]
         prints[f"{i:03}"] = synthetic(0, like=descriptors)[0]
+    return prints
+
+
+def drawn_beside_a_hash():
+    """Pictures with a drawing, and with thumbnails of one hash."""
+    prints = {}
+    for name, content in list(drawn_in(1.0).items())[:60]:
+        thumbnail = np.random.default_rng(int(name)).bytes(THUMBNAIL**2)
+        header = HEADER.pack(1, 1, 40, 600, 600) + bytes(8)
+        prints[name] = header + thumbnail + content[HEADER.size + 8 :]
+    return prints
+
+
+# What pictures have in common, and how often each may be compared. Formerly all pairs with one band
+# of a hash in common were compared, and after a hash the features of the drawing were enough.
+COMMON = {
+    "a drawing": (lambda: drawn_in(1.0), LINKS),
+    "parts of a drawing": (lambda: drawn_in(0.5), LINKS),
+    "like hashes": (lambda: {f"{i:03}": look_alike(i) for i in range(300)}, MOST_IN_VAIN),
+    "a hash and a drawing": (drawn_beside_a_hash, MOST_IN_VAIN),
+}
+
+
+@pytest.mark.parametrize(("make", "most"), COMMON.values(), ids=COMMON)
+def test_what_all_pictures_have_in_common_joins_none_and_costs_few_comparisons(
+    compared, make, most
+):
+    prints = make()
     assert find_near_duplicates(prints).pairs == []
-    assert 0 < len(compared) <= LINKS * len(prints)
+    assert 0 < len(compared) <= most * len(prints)
 
 
 def noisily_drawn(count, variants=16):
@@ -254,29 +282,6 @@ def test_a_new_picture_with_a_noisy_drawing_is_compared_with_a_number_of_the_old
     search = find_near_duplicates(prints, {"150"})
     assert (search.pairs, search.cut_short) == ([], ["150"])
     assert len(compared) == MOST_IN_VAIN
-
-
-def test_pictures_whose_thumbnails_have_like_hashes_cost_a_number_of_comparisons(compared):
-    """All pairs with one band in common were compared."""
-    prints = {f"{i:03}": look_alike(i) for i in range(300)}
-    search = find_near_duplicates(prints)
-    assert search.pairs == []
-    assert 0 < len(compared) <= MOST_IN_VAIN * len(prints)
-
-
-def test_a_drawing_in_pictures_whose_thumbnails_have_like_hashes_joins_none():
-    """The hash proposed the pairs, and the twelve features of the drawing were enough then."""
-    _, drawn = synthetic(0, features=12)
-    prints = {}
-    for i in range(60):
-        _, descriptors = synthetic(i + 1)
-        descriptors[:12] = drawn
-        content, _ = synthetic(0, like=descriptors)
-        thumbnail = np.random.default_rng(i).bytes(THUMBNAIL**2)
-        start = HEADER.size + 8
-        header = HEADER.pack(1, 1, len(descriptors), 600, 600) + bytes(8)
-        prints[f"{i:03}"] = header + thumbnail + content[start:]
-    assert find_near_duplicates(prints).pairs == []
 
 
 def test_a_link_that_is_known_is_not_made_again():
