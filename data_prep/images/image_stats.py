@@ -64,33 +64,16 @@ def survey(
         return ImageStats(
             int(pixels.max()), pixel_digest(as_cut), False, pixels, value_range=value_range
         )
-    bands = pixels.bands() if isinstance(pixels, ChunkedImage) else _bands(pixels)
     height, width, own = pixels.shape
-    return _survey_bands((height, width, own), pixels.dtype, bands, wanted, normalising)
-
-
-def _bands(pixels: Pixels) -> Iterator[Pixels]:
-    rows = max(1, BAND_BYTES // pixels[0].nbytes)
-    return (pixels[top : top + rows] for top in range(0, len(pixels), rows))
-
-
-def _survey_bands(
-    shape: tuple[int, int, int],
-    dtype: np.dtype[Any],
-    bands: Iterator[Pixels],
-    channels: int,
-    normalising: Normalization | None,
-) -> ImageStats:
-    height, width, own = shape
     shrink = max(1, math.ceil(math.sqrt(height * width / SMALL_PIXELS)))
-    digest = PixelDigest((height, width, channels), dtype)
+    digest = PixelDigest((height, width, wanted), pixels.dtype)
     highest = 0
-    counts = np.zeros(int(np.iinfo(dtype).max) + 1, np.int64)
+    counts = np.zeros(int(np.iinfo(pixels.dtype).max) + 1, np.int64)
     small: list[Pixels] = []
-    rest = np.zeros((0, width, own), dtype)
-    for band in bands:
+    rest = np.zeros((0, width, own), pixels.dtype)
+    for band in pixels.bands() if isinstance(pixels, ChunkedImage) else _bands(pixels):
         highest = max(highest, int(band.max()))
-        as_cut = as_channels(band, channels)
+        as_cut = as_channels(band, wanted)
         digest.add(as_cut)
         if normalising is not None and not normalising.is_of_stains:
             counts += count_values(as_cut)
@@ -99,17 +82,18 @@ def _survey_bands(
         small.append(_shrunk(rows[:whole], shrink))
         rest = rows[whole:]
     together = np.concatenate(small)
-    value_range: ValueRange | None = None
-    if normalising is not None:
+    value_range = None
+    if normalising is not None and normalising.is_of_stains:
         # A small copy suffices to find the stains.
-        is_of_stains = normalising.is_of_stains
-        small_as_cut = as_channels(together, channels)
-        value_range = (
-            normalising.estimate_range(small_as_cut)
-            if is_of_stains
-            else normalising.range_of(counts)
-        )
+        value_range = normalising.estimate_range(as_channels(together, wanted))
+    elif normalising is not None:
+        value_range = normalising.range_of(counts)
     return ImageStats(highest, digest.hexdigest(), digest.is_gray, together, shrink, value_range)
+
+
+def _bands(pixels: Pixels) -> Iterator[Pixels]:
+    rows = max(1, BAND_BYTES // pixels[0].nbytes)
+    return (pixels[top : top + rows] for top in range(0, len(pixels), rows))
 
 
 def _shrunk(rows: Pixels, factor: int) -> Pixels:
