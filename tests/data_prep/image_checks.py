@@ -6,6 +6,7 @@ from io import BytesIO
 
 import numpy as np
 import tifffile
+from PIL import Image
 
 from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.open_image import open_image, read_image
@@ -15,6 +16,14 @@ from data_prep.images.plane_selection import PlaneSelector
 def tiff(pixels, **options):
     stream = BytesIO()
     tifffile.imwrite(stream, pixels, **options)
+    return stream.getvalue()
+
+
+def saved(image, kind="PNG", **options):
+    """Encode an array, or a picture of Pillow."""
+    stream = BytesIO()
+    image = image if isinstance(image, Image.Image) else Image.fromarray(image)
+    image.save(stream, kind, **options)
     return stream.getvalue()
 
 

@@ -19,19 +19,13 @@ from distkeras_grid.errors import (
     StorageError,
     UnreadableImageError,
 )
+from tests.data_prep.image_checks import saved
 
 RNG = np.random.default_rng(3)
 GRAY = RNG.integers(0, 256, (20, 31), dtype=np.uint8)
 COLOUR = RNG.integers(0, 256, (20, 31, 3), dtype=np.uint8)
 DEEP = RNG.integers(0, 65536, (20, 31), dtype=np.uint16)
 DEEP_COLOUR = RNG.integers(0, 65536, (20, 31, 3), dtype=np.uint16)
-
-
-def encode(pixels, format="PNG", **options):
-    stream = BytesIO()
-    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
-    image.save(stream, format, **options)
-    return stream.getvalue()
 
 
 def encode_deep(pixels):
@@ -41,14 +35,14 @@ def encode_deep(pixels):
 @pytest.mark.parametrize("format", ["PNG", "BMP"])
 @pytest.mark.parametrize("pixels", [GRAY, COLOUR])
 def test_lossless_formats(format, pixels):
-    found = decode_image(encode(pixels, format), "x")
+    found = decode_image(saved(pixels, format), "x")
     np.testing.assert_array_equal(found, pixels.reshape(20, 31, -1))
     assert found.flags.c_contiguous
 
 
 def test_jpeg():
     smooth = cv2.GaussianBlur(COLOUR, (0, 0), 5)
-    found = decode_image(encode(smooth, "JPEG", quality=95), "x")
+    found = decode_image(saved(smooth, "JPEG", quality=95), "x")
     assert found.shape == (20, 31, 3)
     assert np.abs(found.astype(int) - smooth).mean() < 4
 
@@ -61,7 +55,7 @@ def test_16_bits_are_kept(pixels):
 
 
 def test_gray_saved_as_colour_is_gray():
-    found = decode_image(encode(np.repeat(GRAY[..., None], 3, 2)), "x")
+    found = decode_image(saved(np.repeat(GRAY[..., None], 3, 2)), "x")
     np.testing.assert_array_equal(found, GRAY[..., None])
     deep = decode_image(encode_deep(np.repeat(DEEP[..., None], 3, 2)), "x")
     np.testing.assert_array_equal(deep, DEEP[..., None])
@@ -69,12 +63,12 @@ def test_gray_saved_as_colour_is_gray():
 
 def test_opaque_alpha_is_dropped_and_transparency_refused():
     opaque = np.dstack([COLOUR, np.full((20, 31), 255, np.uint8)])
-    np.testing.assert_array_equal(decode_image(encode(opaque), "x"), COLOUR)
+    np.testing.assert_array_equal(decode_image(saved(opaque), "x"), COLOUR)
     opaque[3, 4, 3] = 254
     with pytest.raises(ImageError, match=r"x\.png.*alpha from 254"):
-        decode_image(encode(opaque), "x.png")
+        decode_image(saved(opaque), "x.png")
     gray = Image.fromarray(GRAY).convert("LA")
-    np.testing.assert_array_equal(decode_image(encode(gray), "x"), GRAY[..., None])
+    np.testing.assert_array_equal(decode_image(saved(gray), "x"), GRAY[..., None])
     deep = np.dstack([DEEP_COLOUR, np.full((20, 31), 65535, np.uint16)])
     png = cv2.imencode(".png", deep[..., [2, 1, 0, 3]])[1].tobytes()
     np.testing.assert_array_equal(decode_image(png, "x"), DEEP_COLOUR)
@@ -112,7 +106,7 @@ def test_16_bit_png_with_a_transparent_colour(pixels):
 def test_pictures_beside_the_first_are_refused():
     frames = [Image.fromarray(GRAY), Image.fromarray(255 - GRAY)]
     for format in ("PNG", "TIFF"):
-        several = encode(frames[0], format, save_all=True, append_images=frames[1:])
+        several = saved(frames[0], format, save_all=True, append_images=frames[1:])
         with pytest.raises(AmbiguousImageError, match="x holds 2"):
             decode_image(several, "x")
         second = read_image(several, "x", PlaneSelector(page=1)).pixels
@@ -123,7 +117,7 @@ def test_pictures_beside_the_first_are_refused():
 
 def test_the_second_picture_of_a_jpeg_is_taken():
     frames = [Image.fromarray(np.full((16, 16), value, np.uint8)) for value in (10, 200)]
-    several = encode(frames[0], "MPO", save_all=True, append_images=frames[1:])
+    several = saved(frames[0], "MPO", save_all=True, append_images=frames[1:])
     for page, value in enumerate((10, 200)):
         assert (read_image(several, "x", PlaneSelector(page=page)).pixels == value).all()
 
@@ -133,7 +127,7 @@ def test_the_second_picture_of_a_jpeg_is_taken():
 def test_several_pictures_in_a_16_bit_png_are_refused(choice, hidden):
     """The first one was returned for each page, or the second one for page 0."""
     frames = [Image.fromarray(np.full((4, 5), value, np.uint16)) for value in (3, 1000, 5000)]
-    several = encode(
+    several = saved(
         *(frames[0], "PNG"), save_all=True, append_images=frames[1:], default_image=hidden
     )
     with pytest.raises(ImageError, match=r"x\.png") as raised:
@@ -145,14 +139,14 @@ def test_several_pictures_in_a_16_bit_png_are_refused(choice, hidden):
 def test_one_channel_of_a_colour_image():
     for format in ("PNG", "TIFF"):
         for text, number in (("green", 1), ("2", 2)):
-            found = read_image(encode(COLOUR, format), "x", PlaneSelector(channel=text)).pixels
+            found = read_image(saved(COLOUR, format), "x", PlaneSelector(channel=text)).pixels
             np.testing.assert_array_equal(found, COLOUR[..., number : number + 1])
         swapped = read_image(
-            encode(COLOUR, format), "x", PlaneSelector(channel="blue,green,red")
+            saved(COLOUR, format), "x", PlaneSelector(channel="blue,green,red")
         ).pixels
         np.testing.assert_array_equal(swapped, COLOUR[..., ::-1])
         with pytest.raises(ImageError, match="channel 3"):
-            read_image(encode(COLOUR, format), "x", PlaneSelector(channel="3"))
+            read_image(saved(COLOUR, format), "x", PlaneSelector(channel="3"))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -160,7 +154,7 @@ def test_one_channel_of_a_colour_image():
 def test_tiff_is_upright_as_pillow_has_it(orientation, pixels):
     exif = Image.Exif()
     exif[274] = orientation
-    content = encode(pixels, "TIFF", exif=exif)
+    content = saved(pixels, "TIFF", exif=exif)
     with Image.open(BytesIO(content)) as image:
         upright = np.asarray(ImageOps.exif_transpose(image))
     np.testing.assert_array_equal(decode_image(content, "x"), upright.reshape(found_shape(upright)))
@@ -174,17 +168,17 @@ def found_shape(pixels):
 def test_orientation_of_a_png_is_applied(pixels):
     exif = Image.Exif()
     exif[274] = 6  # turn clockwise to see it upright
-    found = decode_image(encode(pixels, exif=exif), "x")
+    found = decode_image(saved(pixels, exif=exif), "x")
     np.testing.assert_array_equal(found[..., 0], np.rot90(pixels, -1))
 
 
 def test_palette_and_bilevel():
     palette = Image.fromarray(COLOUR).convert("P", palette=Image.Palette.ADAPTIVE)
-    found = decode_image(encode(palette), "x")
+    found = decode_image(saved(palette), "x")
     np.testing.assert_array_equal(found, np.asarray(palette.convert("RGB")))
     bilevel = Image.fromarray(GRAY > 127)
     np.testing.assert_array_equal(
-        decode_image(encode(bilevel), "x")[..., 0], (GRAY > 127) * np.uint8(255)
+        decode_image(saved(bilevel), "x")[..., 0], (GRAY > 127) * np.uint8(255)
     )
 
 
@@ -198,19 +192,19 @@ def test_what_is_no_image_names_the_file(content):
 
 @pytest.mark.full
 def test_pixels_are_counted_before_they_are_decoded():
-    bomb = encode(Image.new("1", (20_000, 15_000)))
+    bomb = saved(Image.new("1", (20_000, 15_000)))
     assert len(bomb) < 100_000
     with pytest.raises(ImageError, match=r"bomb"):
         decode_image(bomb, "bomb")
     with pytest.raises(ImageError, match="x has 31x20 pixels"):
-        decode_image(encode(GRAY), "x", max_pixels=500)
+        decode_image(saved(GRAY), "x", max_pixels=500)
 
 
 def test_floats_and_large_integers_are_refused():
     with pytest.raises(ImageError, match="floating-point"):
-        decode_image(encode(Image.fromarray(GRAY.astype(np.float32)), "TIFF"), "x")
+        decode_image(saved(Image.fromarray(GRAY.astype(np.float32)), "TIFF"), "x")
     with pytest.raises(ImageError, match="0 to 70000"):
-        decode_image(encode(Image.fromarray(np.array([[0, 70000]], np.int32)), "TIFF"), "x")
+        decode_image(saved(Image.fromarray(np.array([[0, 70000]], np.int32)), "TIFF"), "x")
 
 
 def test_channels():
@@ -251,7 +245,7 @@ def test_what_a_disk_or_memory_does_is_no_damage_of_the_image(monkeypatch, error
 
     monkeypatch.setattr(open_image_module, "PillowFile", fail)
     with pytest.raises(ImageError, match=r"x\.png") as caught:
-        open_image(BytesIO(encode(GRAY)), "x.png")
+        open_image(BytesIO(saved(GRAY)), "x.png")
     assert isinstance(caught.value, UnreadableImageError) == (error in FAILURES.values())
 
 

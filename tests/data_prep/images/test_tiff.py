@@ -16,7 +16,7 @@ from PIL import Image
 from data_prep.images.open_image import decode_image, read_image
 from data_prep.images.plane_selection import PlaneSelector
 from distkeras_grid.errors import AmbiguousImageError, ConfigurationError, ImageError
-from tests.data_prep.image_checks import check_regions, gray, tiff
+from tests.data_prep.image_checks import check_regions, gray, saved, tiff
 
 RNG = np.random.default_rng(5)
 GRAY = RNG.integers(0, 256, (33, 47), dtype=np.uint8)
@@ -24,12 +24,6 @@ COLOUR = RNG.integers(0, 256, (33, 47, 3), dtype=np.uint8)
 DEEP = RNG.integers(0, 65536, (33, 47), dtype=np.uint16)
 DEEP_COLOUR = RNG.integers(0, 65536, (33, 47, 3), dtype=np.uint16)
 STACK = RNG.integers(0, 65536, (5, 3, 33, 47), dtype=np.uint16)  # z, channel, y, x
-
-
-def by_pillow(image, **options):
-    stream = BytesIO()
-    image.save(stream, "TIFF", **options)
-    return stream.getvalue()
 
 
 def test_white_as_0_is_told():
@@ -40,7 +34,7 @@ def test_white_as_0_is_told():
 @pytest.mark.parametrize("mode", ["P", "CMYK", "YCbCr"])
 def test_colour_spaces_come_out_as_pillow_has_them(mode):
     image = Image.fromarray(COLOUR).convert(mode)
-    content = by_pillow(image)
+    content = saved(image, "TIFF")
     np.testing.assert_array_equal(decode_image(content, "x"), np.asarray(image.convert("RGB")))
 
 
@@ -121,7 +115,7 @@ def test_pages_without_meaning_are_what_the_choice_says():
 
 def test_pages_of_several_sizes():
     small = Image.fromarray(GRAY[:10, :20])
-    content = by_pillow(Image.fromarray(GRAY), save_all=True, append_images=[small])
+    content = saved(GRAY, "TIFF", save_all=True, append_images=[small])
     with pytest.raises(AmbiguousImageError, match="2 pages"):
         decode_image(content, "x")
     np.testing.assert_array_equal(gray(content, page=1), GRAY[:10, :20])
@@ -289,7 +283,7 @@ def test_each_page_has_its_own_palette():
     pages = [Image.fromarray(GRAY % 4).convert("P") for _ in range(2)]
     for number, page in enumerate(pages):
         page.putpalette([0, 0, 0, 200, 10 * number, 0, 0, 100, 0, 0, 0, 50])
-    content = by_pillow(pages[0], save_all=True, append_images=pages[1:])
+    content = saved(pages[0], "TIFF", save_all=True, append_images=pages[1:])
     for number, page in enumerate(pages):
         found = read_image(content, "x", PlaneSelector(page=number)).pixels
         np.testing.assert_array_equal(found, np.asarray(page.convert("RGB")))
