@@ -38,10 +38,6 @@ class Rows:
         """Return the images as float32 from 0 to 1."""
         return self.shaped(shape).astype(np.float32) / np.float32(255)
 
-    def first(self, count: int) -> Rows:
-        """Return the first rows."""
-        return Rows(self.images[:count], self.labels[:count])
-
 
 def find_folder() -> tuple[Path | None, str]:
     """Return the folder that the environment names, or None and what to do."""

@@ -23,7 +23,6 @@ from tests.benchmarks import fashion
 #: More than the rows on which targets are chosen.
 TRAINING_ROWS = fashion.VALIDATION_ROWS + 1024
 TEST_ROWS = 100
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,6 @@ SMALLEST = {
             "curves": EPOCHS,
             "accuracy": EPOCHS,
         },
-    ),
-    "two_commits": Smallest(
-        (
-            *("--before", str(PROJECT), "--after", str(PROJECT), "--nets", "mlp"),
-            *("--batches", "64", "--rows", "2000", "--epochs", "1", "--repetitions", "1"),
-        )
     ),
     "fuzz": Smallest(("--inputs", "200")),
     "scale planning": Smallest(("--planned", "60", "--part", "planning")),
