@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from tests.contracts.keras_examples import EXAMPLES
 from tests.contracts.like_fit import CASES, Case
 from tests.contracts.unlike_fit import REFUSALS
 
@@ -25,18 +24,9 @@ history of a trainer also has `learning_rate`.
 Several workers train what the [rule of their trainer](README.md#which-trainer) says. For
 `AveragingTrainer` the same tests compare two workers with averaging in a few lines of plain Keras.
 """
-EXAMPLES_HEAD = """
-## Official examples
-
-These examples of keras.io, written anew and small, train, are saved and loaded, and predict on two
-workers as they are printed, but for a DataFrame and `custom_objects`
-(`tests/contracts/test_keras_examples.py`). Layers, losses and columns of most others are above.
-
-"""
 
 
 def page() -> str:
-    """Return the page."""
     parts = [HEAD]
     for topic, cases in groupby(CASES, key=lambda case: case.topic):
         parts.append(f"\n## {topic}\n\n| what | beside `fit` |\n|---|---|\n")
@@ -44,13 +34,10 @@ def page() -> str:
     parts.append("\n## Refused\n\nEach in one line, which says what to do.\n\n")
     parts.append("| what | instead |\n|---|---|\n")
     parts += [f"| {each.text} | {each.remedy} |\n" for each in REFUSALS]
-    parts.append(EXAMPLES_HEAD)
-    parts += [f"- {each.name}\n" for each in EXAMPLES]
     return "".join(parts)
 
 
 def beside(case: Case) -> str:
-    """Return how a case compares with `fit`."""
     same = "the same bits" if case.tolerance == 0 else "equal"
     return f"{same}; {case.note}" if case.note else same
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import layers, ops
+from keras import layers, losses, metrics, ops, optimizers
+
+from distkeras_grid.feeding.schema import Field
 
 ROWS = 70
 BATCH = 16
@@ -57,7 +59,6 @@ class Run:
     validation: bool = False  # Whether both validate, on the same rows
 
     def rows(self) -> Mapping[str, Any]:
-        """Return the columns of the DataFrame."""
         if self.columns is not None:
             return self.columns
         return {"features": self.x, "label": self.y}
@@ -70,28 +71,26 @@ class Case:
     # Part of the table, and what a user brings
     topic: str
     text: str
-    run: Callable[[], Run]  # Returns the `Run`; called twice, after the same seed
+    run: Callable[[], Run]  # Called twice, after the same seed
     # Of a weight or a number of the history, relative above 1; 0 for equal bits, without XLA.
     tolerance: float = 1e-6
     note: str = ""  # What differs from `fit`, for the guide
-
-    @property
-    def name(self) -> str:
-        """Return the name of the test."""
-        return self.run.__name__
 
 
 CASES: list[Case] = []
 
 
 def case(topic: str, text: str, **more: Any) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
-    """Add a function that returns a `Run` to the table."""
-
     def add(run: Callable[[], Run]) -> Callable[[], Run]:
         CASES.append(Case(topic, text, run, **more))
         return run
 
     return add
+
+
+def cases(topic: str, runs: Mapping[str, Callable[[], Run]], **more: Any) -> None:
+    """Add several that need one expression each."""
+    CASES.extend(Case(topic, text, run, **more) for text, run in runs.items())
 
 
 def net(
@@ -102,124 +101,46 @@ def net(
     loss: Any = "mse",
     **settings: Any,
 ) -> keras.Model:
-    """Return a compiled stack of layers."""
     model = keras.Sequential([keras.Input(inputs, dtype=dtype), *inner])
     model.compile(optimizer, loss, **settings)
     return model
 
 
 def classifier(**settings: Any) -> keras.Model:
-    """Return a small classifier of three classes."""
     settings = {"loss": "sparse_categorical_crossentropy", **settings}
     return net(layers.Dense(5, "relu"), layers.Dense(3, "softmax"), **settings)
 
 
 def detector(*metrics: Any, **settings: Any) -> keras.Model:
-    """Return a small classifier of a rare class."""
     settings = {"loss": "binary_crossentropy", "metrics": list(metrics), **settings}
     return net(layers.Dense(5, "tanh"), layers.Dense(1, "sigmoid"), **settings)
 
 
 def regressor(*metrics: Any, **settings: Any) -> keras.Model:
-    """Return a small regression of one number."""
     return net(layers.Dense(5, "tanh"), layers.Dense(1), metrics=list(metrics), **settings)
+
+
+def tagger(*inner: Any) -> keras.Model:
+    loss = "sparse_categorical_crossentropy"
+    inner = (*inner, layers.Dense(3, "softmax"))
+    return net(*inner, inputs=(6,), dtype="int32", loss=loss, metrics=["accuracy"])
 
 
 # --- Losses and labels -----------------------------------------------------------------------
 
-
-@case("Labels", "class numbers, `sparse_categorical_crossentropy`", tolerance=0.0)
-def class_numbers() -> Run:
-    return Run(classifier(metrics=["accuracy"]), X, CLASSES, validation=True)
-
-
-@case("Labels", "one-hot arrays, `categorical_crossentropy`")
-def one_hot() -> Run:
-    loss = keras.losses.CategoricalCrossentropy(label_smoothing=0.1)
-    return Run(classifier(loss=loss, metrics=["accuracy"]), X, ONE_HOT)
-
-
-@case("Labels", "0 and 1, `binary_crossentropy`")
-def binary() -> Run:
-    return Run(detector("accuracy"), X, RARE)
+cases(
+    "Labels",
+    {
+        "class numbers, `sparse_categorical_crossentropy`": lambda: Run(
+            classifier(metrics=["accuracy"]), X, CLASSES, validation=True
+        ),
+        "numbers, `mse`": lambda: Run(regressor("mae"), X, TARGET, validation=True),
+    },
+    tolerance=0.0,
+)
 
 
-@case("Labels", "numbers, `mse`", tolerance=0.0)
-def numbers() -> Run:
-    return Run(regressor("mae"), X, TARGET, validation=True)
-
-
-@case("Labels", "numbers for an output of shape (1, 6): a forecast with horizon 1")
-def horizon() -> Run:
-    y = np.concatenate([X, X[:, :2] * 2], axis=1)
-    model = net(layers.Reshape((1, 4)), layers.Dense(6))
-    return Run(model, X, y[:, None, :], columns={"features": X, "label": y})
-
-
-@case("Labels", "a class for each step")
-def class_for_each_step() -> Run:
-    model = net(
-        layers.Embedding(9, 4),
-        layers.LSTM(5, return_sequences=True),
-        layers.Dense(3, "softmax"),
-        inputs=(6,),
-        dtype="int32",
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return Run(model, WORDS, TAGS)
-
-
-@case("Labels", "a mask: a class for each pixel, a `binary` column with a `Field`")
-def mask_of_pixels() -> Run:
-    from distkeras_grid import Field
-
-    model = net(
-        layers.Conv2D(2, 3, padding="same", activation="relu"),
-        layers.Conv2D(2, 1, activation="softmax"),
-        inputs=(6, 6, 1),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return Run(
-        model,
-        PIXELS.astype("float32") / np.float32(255),
-        MASKS,
-        columns={
-            "pixels": [each.tobytes() for each in PIXELS],
-            "mask": [each.tobytes() for each in MASKS],
-        },
-        trainer={
-            "features_col": Field("pixels", shape=(6, 6, 1), dtype="uint8", scale=1 / 255),
-            "label_col": Field("mask", shape=(6, 6), dtype="uint8"),
-        },
-    )
-
-
-@case("Labels", "an image as its own label: an autoencoder")
-def autoencoder() -> Run:
-    from distkeras_grid import Field
-
-    model = net(
-        layers.Conv2D(2, 3, padding="same", activation="relu"),
-        layers.Conv2D(1, 3, padding="same"),
-        inputs=(6, 6, 1),
-    )
-    x = PIXELS.astype("float32") / np.float32(255)
-    image = Field("pixels", shape=(6, 6, 1), dtype="uint8", scale=1 / 255)
-    return Run(
-        model,
-        x,
-        x,
-        columns={"pixels": [each.tobytes() for each in PIXELS]},
-        trainer={"features_col": image, "label_col": image},
-    )
-
-
-@case("Labels", "classes that a loss ignores (`ignore_class`)")
-def ignored_class() -> Run:
-    loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
-    return Run(classifier(loss=loss), X, VOID)
+SMOOTH = losses.CategoricalCrossentropy(label_smoothing=0.1)
 
 
 @keras.saving.register_keras_serializable("like_fit")
@@ -229,9 +150,62 @@ def masked_error(y_true: Any, y_pred: Any) -> Any:
     return ops.mean(ops.square(ops.where(known, y_true - y_pred, 0.0)), axis=-1)
 
 
-@case("Labels", "missing labels as NaN, with a loss of your own that masks them")
-def missing_labels() -> Run:
-    return Run(net(layers.Dense(2), loss=masked_error), X, MISSING)
+cases(
+    "Labels",
+    {
+        "one-hot arrays, `categorical_crossentropy`": lambda: Run(
+            classifier(loss=SMOOTH, metrics=["accuracy"]), X, ONE_HOT
+        ),
+        "0 and 1, `binary_crossentropy`": lambda: Run(detector("accuracy"), X, RARE),
+        "a class for each step": lambda: Run(
+            tagger(layers.Embedding(9, 4), layers.LSTM(5, return_sequences=True)), WORDS, TAGS
+        ),
+        "classes that a loss ignores (`ignore_class`)": lambda: Run(
+            classifier(loss=losses.SparseCategoricalCrossentropy(ignore_class=-1)), X, VOID
+        ),
+        "missing labels as NaN, with a loss of your own that masks them": lambda: Run(
+            net(layers.Dense(2), loss=masked_error), X, MISSING
+        ),
+    },
+)
+
+
+@case("Labels", "numbers for an output of shape (1, 6): a forecast with horizon 1")
+def horizon() -> Run:
+    y = np.concatenate([X, X[:, :2] * 2], axis=1)
+    model = net(layers.Reshape((1, 4)), layers.Dense(6))
+    return Run(model, X, y[:, None, :], columns={"features": X, "label": y})
+
+
+#: An image as bytes, and as `fit` gets it.
+IMAGE = Field("pixels", shape=(6, 6, 1), dtype="uint8", scale=1 / 255)
+IMAGES = PIXELS.astype("float32") / np.float32(255)
+
+
+def as_bytes(array: np.ndarray) -> list[bytes]:
+    return [each.tobytes() for each in array]
+
+
+@case("Labels", "a mask: a class for each pixel, a `binary` column with a `Field`")
+def mask_of_pixels() -> Run:
+    model = net(
+        layers.Conv2D(2, 3, padding="same", activation="relu"),
+        layers.Conv2D(2, 1, activation="softmax"),
+        inputs=(6, 6, 1),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    columns = {"pixels": as_bytes(PIXELS), "mask": as_bytes(MASKS)}
+    label = Field("mask", shape=(6, 6), dtype="uint8")
+    return Run(model, IMAGES, MASKS, columns, {"features_col": IMAGE, "label_col": label})
+
+
+@case("Labels", "an image as its own label: an autoencoder")
+def autoencoder() -> Run:
+    inner = [layers.Conv2D(2, 3, padding="same", activation="relu")]
+    model = net(*inner, layers.Conv2D(1, 3, padding="same"), inputs=(6, 6, 1))
+    columns = {"pixels": as_bytes(PIXELS)}
+    return Run(model, IMAGES, IMAGES, columns, {"features_col": IMAGE, "label_col": IMAGE})
 
 
 @case("Labels", "no label, with a loss inside the model (`add_loss`): `label_col=None`")
@@ -248,16 +222,41 @@ class Reconstruction(layers.Layer):
     """Adds the squared error between its two inputs as a loss."""
 
     def call(self, inputs: Any) -> Any:
-        """Return the second input."""
         self.add_loss(ops.mean(ops.square(inputs[0] - inputs[1])))
         return inputs[1]
+
+
+class SupervisedContrastiveLoss(losses.Loss):
+    """As in Keras' example, without a name that Keras has registered."""
+
+    def __init__(self, temperature: float = 1, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.temperature = temperature
+
+    def __call__(self, labels: Any, feature_vectors: Any, sample_weight: Any = None) -> Any:
+        labels = ops.reshape(labels, (-1, 1))
+        vectors = keras.utils.normalize(feature_vectors, axis=1, order=2)
+        logits = ops.divide(ops.matmul(vectors, ops.transpose(vectors)), self.temperature)
+        same = ops.cast(ops.equal(labels, ops.transpose(labels)), "float32")
+        logs = ops.log_softmax(logits, axis=1)
+        return -ops.mean(ops.sum(same * logs, axis=1) / ops.sum(same, axis=1))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"temperature": self.temperature, "name": self.name}
+
+
+@case("Labels", "a loss of whole batches, as in `vision/supervised-contrastive-learning`")
+def supervised_contrastive() -> Run:
+    loss = SupervisedContrastiveLoss(0.05)
+    model = net(layers.Dense(6, "relu"), layers.Dense(4, "relu"), loss=loss)
+    objects = {"SupervisedContrastiveLoss": SupervisedContrastiveLoss}
+    return Run(model, X, CLASSES, trainer={"custom_objects": objects})
 
 
 # --- Models ----------------------------------------------------------------------------------
 
 
 def two_outputs(**settings: Any) -> keras.Model:
-    """Return a model with a class and a number as outputs."""
     inputs = keras.Input((4,), name="features")
     inner = layers.Dense(5, "tanh")(inputs)
     kind = layers.Dense(3, "softmax", name="kind")(inner)
@@ -269,28 +268,25 @@ def two_outputs(**settings: Any) -> keras.Model:
 
 TWO_COLUMNS = {"features": X, "label": CLASSES, "size": TARGET}
 WHOLE_COLUMNS = {name: values[:WHOLE] for name, values in TWO_COLUMNS.items()}
+TWO_LOSSES = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+TWO_LABELS = {"kind": CLASSES[:WHOLE], "size": TARGET[:WHOLE]}
+BY_NAME = {"label_col": {"kind": "label", "size": "size"}}
 
 
 @case("Models", "two outputs, `loss_weights`, metrics for each")
 def two_outputs_by_list() -> Run:
     model = two_outputs(
-        loss=["sparse_categorical_crossentropy", "mse"],
-        loss_weights=[1.0, 0.3],
-        metrics=[["accuracy"], ["mae"]],
+        loss=list(TWO_LOSSES.values()), loss_weights=[1.0, 0.3], metrics=[["accuracy"], ["mae"]]
     )
     trainer = {"label_col": ["label", "size"]}
-    y = [CLASSES[:WHOLE], TARGET[:WHOLE]]
+    y = list(TWO_LABELS.values())
     return Run(model, X[:WHOLE], y, WHOLE_COLUMNS, trainer, validation=True)
 
 
 @case("Models", "outputs by name, losses and labels as dictionaries")
 def two_outputs_by_name() -> Run:
-    model = two_outputs(
-        loss={"kind": "sparse_categorical_crossentropy", "size": "mse"}, metrics={"size": ["mae"]}
-    )
-    trainer = {"label_col": {"kind": "label", "size": "size"}}
-    y = {"kind": CLASSES[:WHOLE], "size": TARGET[:WHOLE]}
-    return Run(model, X[:WHOLE], y, WHOLE_COLUMNS, trainer)
+    model = two_outputs(loss=TWO_LOSSES, metrics={"size": ["mae"]})
+    return Run(model, X[:WHOLE], TWO_LABELS, WHOLE_COLUMNS, BY_NAME)
 
 
 @case("Models", 'an output without a loss, which needs no label: `label_col=["label", None]`')
@@ -306,13 +302,10 @@ def output_without_loss() -> Run:
 def dictionary_as_output() -> Run:
     inputs = keras.Input((4,))
     inner = layers.Dense(5, "tanh")(inputs)
-    model = keras.Model(
-        inputs, {"kind": layers.Dense(3, "softmax")(inner), "size": layers.Dense(1)(inner)}
-    )
-    model.compile("adam", {"kind": "sparse_categorical_crossentropy", "size": "mse"})
-    trainer = {"label_col": {"kind": "label", "size": "size"}}
-    y = {"kind": CLASSES[:WHOLE], "size": TARGET[:WHOLE]}
-    return Run(model, X[:WHOLE], y, WHOLE_COLUMNS, trainer)
+    outputs = {"kind": layers.Dense(3, "softmax")(inner), "size": layers.Dense(1)(inner)}
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", TWO_LOSSES)
+    return Run(model, X[:WHOLE], TWO_LABELS, WHOLE_COLUMNS, BY_NAME)
 
 
 @case("Models", "several inputs, of numbers and of integers")
@@ -328,56 +321,67 @@ def several_inputs() -> Run:
     return Run(model, {"words": WORDS, "plain": X}, CLASSES, columns, trainer)
 
 
-@case("Models", "batch normalization")
-def batch_normalization() -> Run:
-    # With Adam the bias before a normalization, whose gradient is 0 but for rounding, is noise.
-    inner = [layers.Dense(5, use_bias=False), layers.BatchNormalization(), layers.Dense(1)]
-    return Run(net(*inner), X, TARGET, validation=True)
+@keras.saving.register_keras_serializable("like_fit")
+class Counter(layers.Layer):
+    """Counts its calls in training, as an integer, and notes that there was one."""
+
+    def build(self, shape: Any) -> None:
+        self.calls = self.add_weight(
+            name="calls", shape=(), dtype="int32", initializer="zeros", trainable=False
+        )
+        self.called = self.add_weight(
+            name="called", shape=(), dtype="bool", initializer="zeros", trainable=False
+        )
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            self.calls.assign(self.calls + 1)
+            self.called.assign(True)
+        return inputs
 
 
-@case("Models", "batch normalization that is frozen, and other frozen layers")
-def frozen_layers() -> Run:
-    model = net(
-        layers.Dense(5, trainable=False),
-        layers.BatchNormalization(trainable=False),
-        layers.Dense(1),
-    )
-    return Run(model, X, TARGET)
+def of_layers(*inner: Any, validation: bool = False) -> Run:
+    return Run(net(*inner, layers.Dense(1)), X, TARGET, validation=validation)
 
 
-@case("Models", "dropout, noise and augmentation with a seed", tolerance=0.0)
-def seeded_dropout() -> Run:
-    model = net(layers.Dense(8, "relu"), layers.Dropout(0.3, seed=3), layers.Dense(1))
-    return Run(model, X, TARGET)
+cases(
+    "Models",
+    {
+        # With Adam the bias before a normalization, whose gradient is 0 but for rounding, is noise.
+        "batch normalization": lambda: of_layers(
+            layers.Dense(5, use_bias=False), layers.BatchNormalization(), validation=True
+        ),
+        "batch normalization that is frozen, and other frozen layers": lambda: of_layers(
+            layers.Dense(5, trainable=False), layers.BatchNormalization(trainable=False)
+        ),
+        "masks: `Embedding(mask_zero=True)` and recurrent layers": lambda: Run(
+            tagger(layers.Embedding(9, 4, mask_zero=True), layers.Bidirectional(layers.GRU(3))),
+            *(WORDS, CLASSES),
+        ),
+        "penalties of weights and activities, losses of layers": lambda: of_layers(
+            layers.Dense(5, kernel_regularizer="l2", activity_regularizer="l1"), validation=True
+        ),
+        "variables of integers and booleans that a layer changes": lambda: of_layers(
+            layers.Dense(3), Counter()
+        ),
+        "a `Lambda` layer, after `keras.config.enable_unsafe_deserialization()`": lambda: of_layers(
+            layers.Dense(3), layers.Lambda(lambda x: x * 2.0)
+        ),
+    },
+)
 
-
-@case("Models", "dropout, noise and augmentation without a seed", tolerance=0.0)
-def unseeded_dropout() -> Run:
-    model = net(
-        layers.GaussianNoise(0.1), layers.Dense(8, "relu"), layers.Dropout(0.3), layers.Dense(1)
-    )
-    return Run(model, X, TARGET)
-
-
-@case("Models", "masks: `Embedding(mask_zero=True)` and recurrent layers")
-def masks() -> Run:
-    model = net(
-        layers.Embedding(9, 4, mask_zero=True),
-        layers.Bidirectional(layers.GRU(3)),
-        layers.Dense(3, "softmax"),
-        inputs=(6,),
-        dtype="int32",
-        loss="sparse_categorical_crossentropy",
-    )
-    return Run(model, WORDS, CLASSES)
-
-
-@case("Models", "penalties of weights and activities, losses of layers")
-def penalties() -> Run:
-    model = net(
-        layers.Dense(5, kernel_regularizer="l2", activity_regularizer="l1"), layers.Dense(1)
-    )
-    return Run(model, X, TARGET, validation=True)
+cases(
+    "Models",
+    {
+        "dropout, noise and augmentation with a seed": lambda: of_layers(
+            layers.Dense(8, "relu"), layers.Dropout(0.3, seed=3)
+        ),
+        "dropout, noise and augmentation without a seed": lambda: of_layers(
+            layers.GaussianNoise(0.1), layers.Dense(8, "relu"), layers.Dropout(0.3)
+        ),
+    },
+    tolerance=0.0,
+)
 
 
 @case("Models", "constraints: `NonNeg`, `UnitNorm`, `MaxNorm`")
@@ -386,7 +390,7 @@ def constraints() -> Run:
         layers.Dense(5, kernel_constraint="non_neg"),
         layers.Dense(4, kernel_constraint="unit_norm"),
         layers.Dense(1, kernel_constraint=keras.constraints.MaxNorm(0.5)),
-        optimizer=keras.optimizers.SGD(0.1),
+        optimizer=optimizers.SGD(0.1),
     )
     return Run(model, X, TARGET)
 
@@ -398,46 +402,11 @@ def adapted_normalization() -> Run:
     return Run(net(normalization, layers.Dense(1)), X * 3 + 1, TARGET)
 
 
-@keras.saving.register_keras_serializable("like_fit")
-class Counter(layers.Layer):
-    """Counts its calls in training, as an integer, and notes that there was one."""
-
-    def build(self, shape: Any) -> None:
-        """Make the two variables."""
-        self.calls = self.add_weight(
-            name="calls", shape=(), dtype="int32", initializer="zeros", trainable=False
-        )
-        self.called = self.add_weight(
-            name="called", shape=(), dtype="bool", initializer="zeros", trainable=False
-        )
-
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        """Return the inputs."""
-        if training:
-            self.calls.assign(self.calls + 1)
-            self.called.assign(True)
-        return inputs
-
-
-@case("Models", "variables of integers and booleans that a layer changes")
-def integer_variables() -> Run:
-    return Run(net(layers.Dense(3), Counter(), layers.Dense(1)), X, TARGET)
-
-
 @case("Models", "`mixed_bfloat16`", tolerance=0.0)
 def mixed_precision() -> Run:
     policy = keras.dtype_policies.DTypePolicy("mixed_bfloat16")
-    model = net(
-        layers.Dense(8, "relu", dtype=policy),
-        layers.Dense(3, "softmax", dtype="float32"),
-        loss="sparse_categorical_crossentropy",
-    )
-    return Run(model, X, CLASSES)
-
-
-@case("Models", "a `Lambda` layer, after `keras.config.enable_unsafe_deserialization()`")
-def lambda_layer() -> Run:
-    return Run(net(layers.Dense(3), layers.Lambda(lambda x: x * 2.0), layers.Dense(1)), X, TARGET)
+    inner = [layers.Dense(8, "relu", dtype=policy), layers.Dense(3, "softmax", dtype="float32")]
+    return Run(net(*inner, loss="sparse_categorical_crossentropy"), X, CLASSES)
 
 
 @keras.saving.register_keras_serializable("like_fit")
@@ -450,7 +419,6 @@ class Recommender(keras.Model):
         self.outer = layers.Dense(1)
 
     def call(self, inputs: Any) -> Any:
-        """Return a number for each row."""
         return self.outer(self.inner(inputs))
 
 
@@ -464,25 +432,27 @@ def subclassed_model() -> Run:
 # --- Training steps of one's own ----------------------------------------------------------------
 
 
-@keras.saving.register_keras_serializable("like_fit")
+def step_by(model: keras.Model, tape: Any, loss: Any) -> None:
+    gradients = tape.gradient(loss, model.trainable_variables)
+    model.optimizer.apply(gradients, model.trainable_variables)
+
+
 class NestedLogs(keras.Model):
-    """The first example of Keras' guide to training steps, written anew: its logs are nested."""
+    """The first examples of Keras' guide to training steps, written anew: its logs are nested."""
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Train one batch on TensorFlow."""
         import tensorflow as tf
 
-        x, y = data
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             y_pred = self(x, training=True)
-            loss = self.compute_loss(y=y, y_pred=y_pred)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
+            loss = self.compute_loss(y=y, y_pred=y_pred, sample_weight=sample_weight)
+        step_by(self, tape, loss)
         for metric in self.metrics:
             if metric.name == "loss":
                 metric.update_state(loss)
             else:
-                metric.update_state(y, y_pred)
+                metric.update_state(y, y_pred, sample_weight=sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
 
@@ -492,8 +462,8 @@ class OwnTrackers(keras.Model):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.error = keras.metrics.Mean(name="error")
-        self.largest = keras.metrics.MeanAbsoluteError(name="off_by")
+        self.error = metrics.Mean(name="error")
+        self.largest = metrics.MeanAbsoluteError(name="off_by")
 
     @property
     def metrics(self) -> list[Any]:
@@ -501,15 +471,13 @@ class OwnTrackers(keras.Model):
         return [self.error, self.largest]
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Train one batch on TensorFlow."""
         import tensorflow as tf
 
         x, y = data
         with tf.GradientTape() as tape:
             y_pred = self(x, training=True)
             loss = ops.mean(ops.square(y[:, None] - y_pred))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
+        step_by(self, tape, loss)
         self.error.update_state(loss)
         self.largest.update_state(y[:, None], y_pred)
         return {"error": self.error.result(), "off_by": self.largest.result()}
@@ -520,41 +488,75 @@ class WithoutLabels(keras.Model):
     """A training step that gets the inputs alone."""
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Train one batch on TensorFlow."""
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
             loss = ops.mean(ops.square(data - self(data, training=True)))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
+        step_by(self, tape, loss)
         return {"error": loss}
 
 
 def stepping(kind: type[keras.Model], outputs: int = 1, **settings: Any) -> keras.Model:
-    """Return a functional model of a class with its own training step."""
     inputs = keras.Input((4,))
     model = kind(inputs, layers.Dense(outputs)(layers.Dense(5, "tanh")(inputs)))
     model.compile("adam", **settings)
     return model
 
 
-@case("Training steps", "nested logs, as in the first example of Keras' guide")
-def nested_logs() -> Run:
-    return Run(stepping(NestedLogs, loss="mse", metrics=["mae"]), X, TARGET)
+#: What `fit`, `train` and the DataFrame need for weights of rows.
+WEIGHTED: dict[str, Any] = {
+    "train": {"sample_weight_col": "weight"},
+    "fit": {"sample_weight": WEIGHTS},
+}
 
 
-@case("Training steps", "trackers of your own, no `loss` among the logs")
-def own_trackers() -> Run:
-    return Run(stepping(OwnTrackers), X, TARGET)
+def weighted(y: np.ndarray) -> dict[str, np.ndarray]:
+    return {"features": X, "label": y, "weight": WEIGHTS}
 
 
-@case("Training steps", "`data` without labels: `label_col=None`")
-def step_without_labels() -> Run:
-    model = stepping(WithoutLabels, outputs=4)
-    return Run(model, X, columns={"features": X}, trainer={"label_col": None})
-
+cases(
+    "Training steps",
+    {
+        "nested logs, as in the first example of Keras' guide": lambda: Run(
+            *(stepping(NestedLogs, loss="mse", metrics=["mae"]), X, TARGET),
+            trainer={"custom_objects": {"NestedLogs": NestedLogs}},
+        ),
+        "the same with sample weights": lambda: Run(
+            *(stepping(NestedLogs, loss="mse", metrics=["mae"]), X, TARGET, weighted(TARGET)),
+            trainer={"custom_objects": {"NestedLogs": NestedLogs}},
+            **WEIGHTED,
+        ),
+        "trackers of your own, no `loss` among the logs": lambda: Run(
+            stepping(OwnTrackers), X, TARGET
+        ),
+        "`data` without labels: `label_col=None`": lambda: Run(
+            *(stepping(WithoutLabels, outputs=4), X),
+            columns={"features": X},
+            trainer={"label_col": None},
+        ),
+    },
+)
 
 # --- Metrics ----------------------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable("like_fit")
+class Spread(metrics.Metric):
+    """A metric of one's own, whose state adds: the standard deviation of the predictions."""
+
+    def __init__(self, name: str = "spread", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+        for each in ("total", "squares", "count"):
+            setattr(self, each, self.add_weight(name=each, shape=(), initializer="zeros"))
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.total.assign_add(ops.sum(y_pred))
+        self.squares.assign_add(ops.sum(ops.square(y_pred)))
+        self.count.assign_add(ops.cast(ops.size(y_pred), "float32"))
+
+    def result(self) -> Any:
+        mean = self.total / self.count
+        return ops.sqrt(self.squares / self.count - mean * mean)
 
 
 BY_BATCH = (
@@ -564,135 +566,87 @@ BY_BATCH = (
 
 @case("Metrics", "a loss as a metric, losses of single outputs", note=BY_BATCH)
 def loss_as_metric() -> Run:
-    model = regressor("mae", keras.losses.Huber())
-    return Run(model, X[:WHOLE], TARGET[:WHOLE], validation=True)
-
-
-@case("Metrics", "counts: `TruePositives`, `FalseNegatives`")
-def counts() -> Run:
-    metrics = keras.metrics
-    model = detector(metrics.TruePositives(0.2, name="tp"), metrics.FalseNegatives(0.2, name="fn"))
-    return Run(model, X, RARE, validation=True)
-
-
-@case("Metrics", "`Recall`, `Precision`, `AUC`")
-def ratios_of_counts() -> Run:
-    metrics = keras.metrics
-    model = detector(
-        metrics.Recall(0.2, name="recall"),
-        metrics.Precision(0.2, name="precision"),
-        metrics.AUC(name="auc"),
-        metrics.AUC(curve="PR", name="pr"),
-    )
-    return Run(model, X, RARE, validation=True)
+    return Run(regressor("mae", losses.Huber()), X[:WHOLE], TARGET[:WHOLE], validation=True)
 
 
 @case("Metrics", "a number for each class: `F1Score()`", note="`f1_score_0`, `f1_score_1`, ...")
 def vector_of_metrics() -> Run:
-    model = classifier(loss="categorical_crossentropy", metrics=[keras.metrics.F1Score(name="f1")])
+    model = classifier(loss="categorical_crossentropy", metrics=[metrics.F1Score(name="f1")])
     return Run(model, X, ONE_HOT, validation=True)
 
 
-@case("Metrics", "`weighted_metrics`, with sample weights")
-def weighted_metrics() -> Run:
-    model = classifier(metrics=["accuracy"], weighted_metrics=["accuracy"])
-    return Run(
-        model,
-        X,
-        CLASSES,
-        columns={"features": X, "label": CLASSES, "weight": WEIGHTS},
-        train={"sample_weight_col": "weight"},
-        fit={"sample_weight": WEIGHTS},
-        validation=True,
-    )
+@case("Metrics", "`Recall`, `Precision`, `AUC`")
+def ratios_of_counts() -> Run:
+    recall, precision = metrics.Recall(0.2, name="recall"), metrics.Precision(0.2, name="precision")
+    areas = metrics.AUC(name="auc"), metrics.AUC(curve="PR", name="pr")
+    return Run(detector(recall, precision, *areas), X, RARE, validation=True)
 
 
-@keras.saving.register_keras_serializable("like_fit")
-class Spread(keras.metrics.Metric):
-    """A metric of one's own, whose state adds: the standard deviation of the predictions."""
-
-    def __init__(self, name: str = "spread", **kwargs: Any) -> None:
-        super().__init__(name=name, **kwargs)
-        for each in ("total", "squares", "count"):
-            setattr(self, each, self.add_weight(name=each, shape=(), initializer="zeros"))
-
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Add a batch."""
-        self.total.assign_add(ops.sum(y_pred))
-        self.squares.assign_add(ops.sum(ops.square(y_pred)))
-        self.count.assign_add(ops.cast(ops.size(y_pred), "float32"))
-
-    def result(self) -> Any:
-        """Return the standard deviation."""
-        mean = self.total / self.count
-        return ops.sqrt(self.squares / self.count - mean * mean)
-
-
-@case("Metrics", "a metric of your own whose state adds")
-def own_metric() -> Run:
-    return Run(regressor(Spread()), X, TARGET, validation=True)
-
+cases(
+    "Metrics",
+    {
+        "counts: `TruePositives`, `FalseNegatives`": lambda: Run(
+            detector(metrics.TruePositives(0.2, name="tp"), metrics.FalseNegatives(0.2, name="fn")),
+            *(X, RARE),
+            validation=True,
+        ),
+        "`weighted_metrics`, with sample weights": lambda: Run(
+            classifier(metrics=["accuracy"], weighted_metrics=["accuracy"]),
+            *(X, CLASSES, weighted(CLASSES)),
+            **WEIGHTED,
+            validation=True,
+        ),
+        "a metric of your own whose state adds": lambda: Run(
+            regressor(Spread()), X, TARGET, validation=True
+        ),
+    },
+)
 
 # --- Optimizers -------------------------------------------------------------------------------
 
 
+def of_optimizer(optimizer: Any, **more: Any) -> Run:
+    return Run(regressor(optimizer=optimizer), X, TARGET, **more)
+
+
 @case("Optimizers", "SGD with Nesterov's momentum", tolerance=0.0)
 def nesterov() -> Run:
-    optimizer = keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True)
-    return Run(regressor(optimizer=optimizer), X, TARGET)
+    return of_optimizer(optimizers.SGD(0.05, momentum=0.9, nesterov=True))
 
 
-@case("Optimizers", "AdamW with weight decay and clipping")
-def adamw() -> Run:
-    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=0.5)
-    return Run(regressor(optimizer=optimizer), X, TARGET)
-
-
-@case("Optimizers", "accumulated gradients (`gradient_accumulation_steps`)")
-def accumulated_gradients() -> Run:
-    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
-    return Run(regressor(optimizer=optimizer), X, TARGET)
-
-
-@case("Optimizers", "a schedule: `ExponentialDecay`, counted by the worker's own steps")
-def schedule() -> Run:
-    rate = keras.optimizers.schedules.ExponentialDecay(0.05, 4, 0.5, staircase=True)
-    return Run(regressor(optimizer=keras.optimizers.SGD(rate)), X, TARGET)
-
-
-@case("Optimizers", "averaged weights (`use_ema=True`)")
-def averaged_weights() -> Run:
-    optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9)
-    return Run(regressor(optimizer=optimizer), X, TARGET)
-
-
-@case("Optimizers", "averaged weights that overwrite (`ema_overwrite_frequency`)")
-def overwriting_averages() -> Run:
-    optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=4)
-    return Run(regressor(optimizer=optimizer), X, TARGET)
-
+cases(
+    "Optimizers",
+    {
+        "AdamW with weight decay and clipping": lambda: of_optimizer(
+            optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=0.5)
+        ),
+        "accumulated gradients (`gradient_accumulation_steps`)": lambda: of_optimizer(
+            optimizers.Adam(0.01, gradient_accumulation_steps=3)
+        ),
+        "a schedule: `ExponentialDecay`, counted by the worker's own steps": lambda: of_optimizer(
+            optimizers.SGD(optimizers.schedules.ExponentialDecay(0.05, 4, 0.5, staircase=True))
+        ),
+        "averaged weights (`use_ema=True`)": lambda: of_optimizer(
+            optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9)
+        ),
+        "averaged weights that overwrite (`ema_overwrite_frequency`)": lambda: of_optimizer(
+            optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=4)
+        ),
+    },
+)
 
 # --- Weights of rows --------------------------------------------------------------------------
 
 
 @case("Weights of rows", "`class_weight`")
 def class_weight() -> Run:
-    weights = {0: 1.0, 1: 2.5, 2: 0.3}
-    settings = {"class_weight": weights}
+    settings = {"class_weight": {0: 1.0, 1: 2.5, 2: 0.3}}
     return Run(classifier(metrics=["accuracy"]), X, CLASSES, train=settings, fit=settings)
 
 
 @case("Weights of rows", "sample weights, also in the validation", tolerance=0.0)
 def sample_weights() -> Run:
-    return Run(
-        regressor("mae"),
-        X,
-        TARGET,
-        columns={"features": X, "label": TARGET, "weight": WEIGHTS},
-        train={"sample_weight_col": "weight"},
-        fit={"sample_weight": WEIGHTS},
-        validation=True,
-    )
+    return Run(regressor("mae"), X, TARGET, weighted(TARGET), **WEIGHTED, validation=True)
 
 
 # --- Callbacks --------------------------------------------------------------------------------
@@ -705,8 +659,7 @@ def early_stopping() -> Run:
             keras.callbacks.EarlyStopping("val_loss", min_delta=100.0, restore_best_weights=True)
         ]
 
-    model = regressor(optimizer=keras.optimizers.SGD(0.05))
-    return Run(model, X, TARGET, callbacks=stop, validation=True)
+    return of_optimizer(optimizers.SGD(0.05), callbacks=stop, validation=True)
 
 
 @case("Callbacks", "`LearningRateScheduler`: its rate counts from the epoch's first batch")
@@ -714,8 +667,8 @@ def learning_rate_scheduler() -> Run:
     def rate(epoch: int, now: float) -> float:
         return now * 0.5 if epoch else now
 
-    model = regressor(optimizer=keras.optimizers.SGD(0.1))
-    return Run(model, X, TARGET, callbacks=lambda: [keras.callbacks.LearningRateScheduler(rate)])
+    scheduler = keras.callbacks.LearningRateScheduler
+    return of_optimizer(optimizers.SGD(0.1), callbacks=lambda: [scheduler(rate)])
 
 
 # --- Columns ----------------------------------------------------------------------------------
@@ -724,12 +677,6 @@ def learning_rate_scheduler() -> Run:
 @case("Columns", "integers for an input of integers, up to the type's ends")
 def large_integers() -> Run:
     words = WORDS.astype("int64") + 2**24  # not exact in float32
-    model = net(
-        layers.IntegerLookup(vocabulary=[2**24 + each for each in (3, 5, 8, 1)]),
-        layers.Embedding(5, 3),
-        layers.Flatten(),
-        layers.Dense(1),
-        inputs=(6,),
-        dtype="int64",
-    )
-    return Run(model, words, TARGET)
+    lookup = layers.IntegerLookup(vocabulary=[2**24 + each for each in (3, 5, 8, 1)])
+    inner = [lookup, layers.Embedding(5, 3), layers.Flatten(), layers.Dense(1)]
+    return Run(net(*inner, inputs=(6,), dtype="int64"), words, TARGET)

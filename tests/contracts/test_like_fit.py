@@ -12,18 +12,25 @@ if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.contracts.like_fit import Case, Run
-    from tests.contracts.unlike_fit import Refusal
 
 pytest.importorskip("tensorflow", reason="training steps of the table call TensorFlow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
 
-from tests.contracts.like_fit import BATCH, CASES, EPOCHS  # noqa: E402
-from tests.contracts.unlike_fit import REFUSALS  # noqa: E402
+from tests.contracts.like_fit import (  # noqa: E402
+    BATCH,
+    CASES,
+    EPOCHS,
+    ROWS,
+    TARGET,
+    Case,
+    Run,
+    X,
+    regressor,
+)
+from tests.contracts.unlike_fit import REFUSALS, Refusal  # noqa: E402
 
 #: Columns that the history of a run has and that of `fit` only with some callbacks.
 OURS = {"learning_rate"}
-FULL = pytest.mark.full
 
 
 @pytest.fixture(autouse=True)
@@ -40,13 +47,11 @@ def frame(spark: SparkSession, columns: Mapping[str, Any]) -> DataFrame:
     """Return rows in one partition, so that their order is that of the arrays."""
     import pyarrow as pa
 
-    table = pa.table(
-        {
-            name: list(np.asarray(each).tolist()) if isinstance(each, np.ndarray) else each
-            for name, each in columns.items()
-        }
-    )
-    return spark.createDataFrame(table).coalesce(1)
+    lists = {
+        name: each.tolist() if isinstance(each, np.ndarray) else each
+        for name, each in columns.items()
+    }
+    return spark.createDataFrame(pa.table(lists)).coalesce(1)
 
 
 def start(case: Case | Refusal) -> Run:
@@ -72,16 +77,14 @@ def fitted(run: Run) -> tuple[keras.Model, dict[str, list[Any]]]:
         callbacks=list(run.callbacks()),
         **run.fit,
     )
-    return run.model, {
-        name: [each[place] for each in values] if place is not None else values
-        for vector, values in history.history.items()
-        for name, place in numbers_of(vector, np.size(values[0]))
-    }
-
-
-def numbers_of(name: str, size: int) -> list[tuple[str, int | None]]:
-    """Return names and places of the numbers of a metric; those of a vector are numbered."""
-    return [(name, None)] if size == 1 else [(f"{name}_{n}", n) for n in range(size)]
+    found = {}
+    for name, values in history.history.items():
+        if np.size(values[0]) == 1:
+            found[name] = values
+        else:
+            # The numbers of a vector are columns of their own.
+            found |= {f"{name}_{n}": [*each] for n, each in enumerate(zip(*values, strict=True))}
+    return run.model, found
 
 
 def trained(run: Run, spark: SparkSession, **more: Any) -> tuple[keras.Model, dict[str, list[Any]]]:
@@ -119,7 +122,7 @@ def cases() -> list[Any]:
     return [
         pytest.param(
             each,
-            id=each.name,
+            id=each.text,
             marks=() if first[each.topic] is each else pytest.mark.full,
         )
         for each in CASES
@@ -146,18 +149,11 @@ def test_single_trainer_gives_weights_and_history_of_fit(case: Case, spark: Spar
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    ("rows", "window"), [(70, 2), pytest.param(64, 1, marks=FULL), pytest.param(65, 1, marks=FULL)]
-)
-def test_averaging_trainer_equals_averaging_written_in_plain_keras(
-    rows: int, window: int, spark: SparkSession
-) -> None:
+def test_averaging_trainer_equals_averaging_written_in_plain_keras(spark: SparkSession) -> None:
     import keras
 
     from distkeras_grid import AveragingTrainer
-    from tests.contracts.like_fit import TARGET, X, regressor
 
-    x, y = np.resize(X, (rows, 4)), np.resize(TARGET, rows)
     keras.utils.set_random_seed(1)
     start = regressor().get_weights()
 
@@ -166,34 +162,27 @@ def test_averaging_trainer_equals_averaging_written_in_plain_keras(
         model.set_weights(start)
         return model
 
-    shares = [np.flatnonzero(np.arange(rows) * 2 // rows == worker) for worker in range(2)]
-    models, length = [build(), build()], window * BATCH
-    windows = -(-min(map(len, shares)) // length)
-    for number in range(EPOCHS * windows):
-        parts = [
-            share[number % windows * length :][: length if (number + 1) % windows else None]
-            for share in shares
-        ]
-        for model, part in zip(models, parts, strict=True):
-            for at in range(0, len(part), BATCH):
-                model.train_on_batch(x[part[at : at + BATCH]], y[part[at : at + BATCH]])
-        weights = [np.array(len(part), "float32") / sum(map(len, parts)) for part in parts]
-        mean = [
-            weights[0] * one + weights[1] * other
-            for one, other in zip(*(model.get_weights() for model in models), strict=True)
-        ]
-        for model in models:
-            model.set_weights(mean)
+    models, shares = [build(), build()], np.split(np.arange(ROWS), 2)
+    for _ in range(EPOCHS):
+        # Of the three batches of a share, two are a window.
+        for window in (slice(0, 2 * BATCH), slice(2 * BATCH, None)):
+            for model, share in zip(models, shares, strict=True):
+                for batch in np.split(share[window], range(BATCH, len(share[window]), BATCH)):
+                    model.train_on_batch(X[batch], TARGET[batch])
+            both = zip(*(model.get_weights() for model in models), strict=True)
+            mean = [(one + other) / 2 for one, other in both]
+            for model in models:
+                model.set_weights(mean)
 
     trainer = AveragingTrainer(
         build(),
         num_workers=2,
         batch_size=BATCH,
         num_epoch=EPOCHS,
-        communication_window=window,
+        communication_window=2,
         progress=False,
     )
-    trained = trainer.train(frame(spark, {"features": x, "label": y}), shuffle=False)
+    trained = trainer.train(frame(spark, {"features": X, "label": TARGET}), shuffle=False)
     found = []
     for ours, expected in zip(trained.weights, mean, strict=True):
         found += differences(ours.path, ours, expected, 1e-6)
@@ -216,30 +205,24 @@ def calls(names: list[str]) -> keras.callbacks.Callback:
 
         return call
 
-    hooks = ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end")
-    for hook in hooks:
-        setattr(Calls, f"on_{hook}", note(hook))
+    for each in ("train", "epoch", "test"):
+        for moment in ("begin", "end"):
+            setattr(Calls, f"on_{each}_{moment}", note(f"{each}_{moment}"))
     return Calls()
 
 
 def test_callbacks_are_called_as_by_fit(spark: SparkSession) -> None:
-    from dataclasses import replace
-
-    from tests.contracts.like_fit import TARGET, Run, X, regressor
+    def noted(names: list[str]) -> Run:
+        return Run(regressor("mae"), X, TARGET, callbacks=lambda: [calls(names)], validation=True)
 
     ours: list[str] = []
     theirs: list[str] = []
-    fitted(replace(start_of(Run, regressor, X, TARGET), callbacks=lambda: [calls(theirs)]))
-    trained(replace(start_of(Run, regressor, X, TARGET), callbacks=lambda: [calls(ours)]), spark)
+    fitted(noted(theirs))
+    trained(noted(ours), spark)
     assert ours == theirs
 
 
-def start_of(run: Any, build: Any, x: Any, y: Any) -> Run:
-    """Return a run of a new model, with validation."""
-    return run(build("mae"), x, y, validation=True)
-
-
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.run.__name__)
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.text)
 def test_what_cannot_be_done_is_refused_in_one_line(refusal: Refusal, spark: SparkSession) -> None:
     from distkeras_grid.errors import GridError
 
