@@ -6,13 +6,20 @@ adds exactly 1 to its weight. Under `DOWNPOUR` the center adds up all visits.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.cluster import driver_environment
 from tests.processes import processes
+
+ROWS, EPOCHS = 600, 30
 
 
 def counting_model(rows: int, loss: Callable[..., object]):
@@ -45,6 +52,21 @@ def negative_sum(folder: Path) -> Callable[..., object]:
         # The sum over the batch: Keras divides by its size, which is multiplied back.
         ones = keras.ops.ones_like(predicted[:, 0, 0])
         return ones * -keras.ops.sum(predicted)
+
+    return loss
+
+
+def failing(folder: Path) -> Callable[..., object]:
+    """Return a loss that fails on workers; each of them notes its attempt in `folder`."""
+
+    def loss(_, predicted):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:  # The driver computes it once, to see what it gives.
+            return predicted[:, 0, 0]
+        (folder / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
+        raise ValueError("no such class: basalt")
 
     return loss
 
@@ -85,7 +107,22 @@ def waiting(counts: Callable[..., object], folder: Path, seat: int) -> Callable[
     return loss
 
 
-def counting_data(spark, rows: int):
+def counting_trainer(name, folder: Path, *, rows: int = ROWS, loss=None, **arguments):
+    """Return a trainer of two workers, with other arguments where a test says so."""
+    import distkeras_grid
+
+    loss = loss or negative_sum(folder)
+    settings = {"num_workers": 2, "batch_size": 4, "num_epoch": EPOCHS, "communication_window": 2}
+    settings["features_col"] = "x"
+    return getattr(distkeras_grid, name)(
+        counting_model(rows, loss),
+        custom_objects={"loss": loss},
+        progress=False,
+        **{**settings, **arguments},
+    )
+
+
+def counting_data(spark, rows: int = ROWS):
     return spark.range(rows, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
 
 
@@ -147,3 +184,33 @@ def from_epoch(number: int, act: Callable[[], object]):
 
 def kill(pid: int, by: signal.Signals = signal.SIGKILL) -> None:
     os.kill(pid, by)
+
+
+def wait_until(condition: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        threading.Event().wait(0.05)
+
+
+def start_driver(project: Path, job: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a driver of its own: a job of this folder; settings in a dict are given as JSON."""
+    words = [json.dumps(each) if isinstance(each, dict) else str(each) for each in arguments]
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tests.faults.{job}", *words],
+        cwd=project,
+        env=driver_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def end(driver: subprocess.Popen[str], seconds: float = 360.0, code: int = 0) -> None:
+    """Wait for a driver; leave nothing of it, for what is left would fail a later test."""
+    try:
+        output, _ = driver.communicate(timeout=seconds)
+    finally:
+        driver.kill()
+        driver.communicate()
+    assert driver.returncode == code, output

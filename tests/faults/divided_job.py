@@ -1,7 +1,7 @@
 """A driver of its own: trains a model that is divided among devices while tasks die.
 
-``python -m tests.faults.divided_job MASTER FOLDER SETTINGS`` with the settings as JSON: the kind
-(one of `KINDS`), and which processes are killed: the ``"master"`` or the ``"others"``.
+``python -m tests.faults.divided_job MASTER FOLDER KIND STRUCK`` with one of `KINDS`, and which
+processes are killed: the ``master`` or the ``others``.
 What came out is written to ``FOLDER/result.json``.
 """
 
@@ -39,7 +39,7 @@ def split(loss, layers="all", **arguments):
     ]
     model = keras.Sequential(layers_of_model)
     # With a larger rate, rounding alone leads to other weights after 320 steps.
-    model.compile(keras.optimizers.SGD(0.02), loss)
+    model.compile(keras.optimizers.SGD(0.005, momentum=0.9), loss)
     return ConvolutionSplit(model, num_workers=2, layers=layers, **arguments)
 
 
@@ -130,16 +130,20 @@ def victims(folder: Path, application: str, struck: str) -> list[int]:
     return [pid for pid, parent in children.items() if parent in daemons and pid != master]
 
 
-def run(spark, folder: Path, kind: str, struck: str) -> dict:
-    """Train in peace, and then with a loss; return what distinguishes both, and what happened."""
+def rows_of(spark, shape: tuple[int, ...]):
+    """Return random rows of a shape, in one partition, so that their order is the same."""
     from distkeras_grid import Field
 
-    shape, calls, build = KINDS[kind]
-    random = np.random.default_rng(4)
-    x, y = random.random((ROWS, *shape), np.float32), np.arange(ROWS) % 3
-    table = [(row.ravel().tolist(), int(label)) for row, label in zip(x, y, strict=True)]
+    x = np.random.default_rng(4).random((ROWS, *shape), np.float32)
+    table = [(row.ravel().tolist(), number % 3) for number, row in enumerate(x)]
     data = spark.createDataFrame(table, "x array<float>, label int").coalesce(1)
-    data = data.withMetadata("x", Field("x", shape).to_metadata())
+    return data.withMetadata("x", Field("x", shape).to_metadata())
+
+
+def run(spark, folder: Path, kind: str, struck: str) -> dict:
+    """Train in peace, and then with a loss; return what distinguishes both, and what happened."""
+    shape, calls, build = KINDS[kind]
+    data = rows_of(spark, shape)
     killed: list[int] = []
 
     def harm():
@@ -179,14 +183,12 @@ def run(spark, folder: Path, kind: str, struck: str) -> dict:
     }
 
 
-def main(master: str, folder: str, text: str) -> None:
+def main(master: str, folder: str, kind: str, struck: str) -> None:
     from distkeras_grid.spark.session import build_session
     from tests.faults.train_job import DRIVER
 
-    settings = json.loads(text)
-    kind = settings["kind"]
     spark = build_session(kind, master=master, settings=DRIVER)
-    found = run(spark, Path(folder), kind, settings["struck"])
+    found = run(spark, Path(folder), kind, struck)
     (Path(folder) / "result.json").write_text(json.dumps(found))
 
 

@@ -1,9 +1,9 @@
 """A driver of its own that trains with checkpoints, and may be killed at any moment.
 
-``python -m tests.faults.resume_job KIND FOLDER`` trains the ``counting`` model with two workers of
-`DOWNPOUR`, or a ``net`` with Adam, dropout and batch normalization with one. With ``--anew`` it
-writes no checkpoints, with ``--rarely`` only those of its end. It writes each epoch to
-``FOLDER/epoch``, and the weights of a run that has ended to ``FOLDER/weights.npy``.
+``python -m tests.faults.resume_job FOLDER`` trains a model with Adam, dropout and batch
+normalization on one worker. With ``--anew`` it writes no checkpoints, with ``--rarely`` only those
+of its end. It writes each epoch to ``FOLDER/epoch``, and the weights of a run that has ended to
+``FOLDER/weights.npy``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
-from tests.faults import counting
 
 ROWS, EPOCHS = 600, 30
 
@@ -33,30 +31,6 @@ def net():
     return model
 
 
-def trainer_of(kind: str, folder: Path, **saving):
-    import keras
-
-    import distkeras_grid
-
-    common = {"batch_size": 4, "num_epoch": EPOCHS, "communication_window": 2, **saving}
-    if kind == "counting":
-        loss = counting.negative_sum(folder)
-        model = counting.counting_model(ROWS, loss)
-        terms = {"features_col": "x", "custom_objects": {"loss": loss}, "num_workers": 2}
-        return distkeras_grid.DOWNPOUR(model, **terms, **common)
-    # Another process draws other weights and seeds; the first one decides.
-    if not (folder / "checkpoints").exists():
-        keras.utils.set_random_seed(3)
-    return distkeras_grid.SingleTrainer(net(), **common)
-
-
-def data_of(kind: str, spark):
-    if kind == "counting":
-        return counting.counting_data(spark, ROWS)
-    columns = "array(sin(id), cos(id), sin(3 * id), id / 600) as features", "id % 3 as label"
-    return spark.range(ROWS, numPartitions=3).selectExpr(*columns)
-
-
 def telling(folder: Path):
     import keras
 
@@ -67,7 +41,10 @@ def telling(folder: Path):
     return Telling()
 
 
-def main(kind: str, text: str, mode: str = "") -> None:
+def main(text: str, mode: str = "") -> None:
+    import keras
+
+    from distkeras_grid import SingleTrainer
     from distkeras_grid.spark.session import build_session
 
     folder = Path(text)
@@ -77,8 +54,14 @@ def main(kind: str, text: str, mode: str = "") -> None:
         "checkpoint_every": 3600 if mode == "--rarely" else 0.2,
         "resume": "auto",
     }
-    trainer = trainer_of(kind, folder, **({} if mode == "--anew" else saving))
-    model = trainer.train(data_of(kind, spark), seed=1, callbacks=[telling(folder)])
+    # Another process draws other weights and seeds; the first one decides.
+    if not (folder / "checkpoints").exists():
+        keras.utils.set_random_seed(3)
+    terms = {"batch_size": 4, "num_epoch": EPOCHS, "communication_window": 2}
+    trainer = SingleTrainer(net(), **terms, **({} if mode == "--anew" else saving))
+    columns = "array(sin(id), cos(id), sin(3 * id), id / 600) as features", "id % 3 as label"
+    data = spark.range(ROWS, numPartitions=3).selectExpr(*columns)
+    model = trainer.train(data, seed=1, callbacks=[telling(folder)])
     assert trainer.history.samples == ROWS * EPOCHS
     weights = np.concatenate([each.ravel() for each in model.get_weights()])
     np.save(folder / "weights.npy", weights)

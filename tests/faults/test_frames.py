@@ -10,9 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import random
-import subprocess
-import sys
-import time
+import signal
 from contextlib import nullcontext
 
 import numpy as np
@@ -20,7 +18,7 @@ import pytest
 
 from tests.distkeras_grid.parameter_server.relay import Moment, Relay
 from tests.distkeras_grid.trainers.test_checkpointed_run import EPOCHS, surviving, windows_of
-from tests.faults.counting import lives
+from tests.faults.counting import end, lives, start_driver, wait_until
 from tests.faults.frames_job import execution
 from tests.invariants.small_runs import SEAT_ROWS
 from tests.invariants.test_fault_product import FAMILIES, whole_rounds
@@ -105,19 +103,11 @@ def test_the_server_is_killed_in_the_middle_of_a_frame(undisturbed, tmp_path, se
     check(family, whole, run.center, windows_of(run.history))
 
 
-def start(project, folder, case, frame, share):
-    command = [sys.executable, "-m", "tests.faults.frames_job", str(folder), *case]
-    return subprocess.run(
-        [*command, str(frame), str(share)],
-        cwd=project,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-
-
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.promise(
+    "driver: killed, with checkpoints",
+    '`resume="auto"` goes on; exact, and with one worker bit for bit.',
+)
 @pytest.mark.promise(
     "driver: killed in the middle of a frame, with checkpoints",
     "The server ends by itself; `resume='auto'` goes on; no window is lost or repeated, in rounds "
@@ -127,18 +117,13 @@ def test_the_driver_is_killed_in_the_middle_of_a_frame(undisturbed, project, tmp
     case = family, kind = CASES[seed % len(CASES)]
     whole, frames = undisturbed(family, kind)
     frame, share = drawn(seed, frames)
-    killed = start(project, tmp_path, case, frame, share)
-    assert killed.returncode == -9, killed.stderr
+    killed = start_driver(project, "frames_job", tmp_path, *case, frame, share)
+    end(killed, seconds=SECONDS, code=-signal.SIGKILL)
     assert not (tmp_path / "result.json").exists()
-    had = (tmp_path / "checkpoints").exists() and list(
-        (tmp_path / "checkpoints").glob("checkpoint-*")
-    )
-    ended = start(project, tmp_path, case, 0, 0)
-    assert ended.returncode == 0, ended.stderr
+    had = list((tmp_path / "checkpoints").glob("checkpoint-*"))
+    end(start_driver(project, "frames_job", tmp_path, *case, 0, 0), seconds=SECONDS)
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["resumed"] == bool(had)
     check(family, whole, found["center"], found["windows"])
-    server, deadline = int((tmp_path / "server").read_text()), time.monotonic() + SECONDS
-    while lives(server):
-        assert time.monotonic() < deadline, "the server of the killed driver goes on"
-        time.sleep(0.1)
+    server = int((tmp_path / "server").read_text())
+    wait_until(lambda: not lives(server), SECONDS)

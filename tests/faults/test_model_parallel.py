@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.cluster import driver_environment
+from tests.faults.counting import end, start_driver
 from tests.faults.divided_job import EPOCHS, ROWS
 
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
@@ -28,25 +26,9 @@ CASES = [("split", "others"), ("placed", "others"), ("towers", "master"), ("whol
 def test_after_a_killed_task_all_go_on_from_the_last_window(
     cluster, project, tmp_path, kind, struck
 ):
-    found = result(kind, cluster, project, tmp_path, struck)
+    end(start_driver(project, "divided_job", cluster.url, tmp_path, kind, struck))
+    found = json.loads((tmp_path / "result.json").read_text())
     assert found["largest_difference"] <= (0 if kind in ("placed", "towers") else 1e-3)
     assert found["samples"] == ROWS * EPOCHS
     assert found["killed"] > 0
     assert found["attempts"] == 2
-
-
-def result(kind, cluster, project, folder, struck):
-    """What a driver of its own found."""
-    settings = json.dumps({"kind": kind, "struck": struck})
-    command = [sys.executable, "-m", "tests.faults.divided_job", cluster.url, str(folder), settings]
-    ended = subprocess.run(
-        command,
-        check=False,
-        cwd=project,
-        env=driver_environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return json.loads((folder / "result.json").read_text())

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-
 import numpy as np
 import pytest
 from msgspec import structs
 
-from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.trainers.run import CallbackDecision
 from tests.faults import pairs
-from tests.faults.counting import at_epoch, attempts, counting_data, from_epoch, kill, worker_pid
+from tests.faults.counting import EPOCHS, ROWS, counting_data, counting_trainer, from_epoch, kill
 from tests.faults.pairs import Pair
-from tests.faults.test_smoke import EPOCHS, ROWS, counting_trainer
 from tests.invariants import small_runs
 from tests.invariants.test_fault_product import FAMILIES, error_due
 
@@ -126,24 +120,6 @@ def test_a_callback_that_stops_the_run_lets_all_workers_end(tmp_path, monkeypatc
     assert finished == set(range(workers))
 
 
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.tensorflow
-@pytest.mark.promise(
-    "worker: killed, with several servers",
-    "Its next attempt goes on; the samples are exact on each server.",
-)
-def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark, tmp_path):
-    trainer = counting_trainer("DOWNPOUR", tmp_path, num_servers=2)
-    killer = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0)))
-    model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[killer])
-    assert trainer.history.samples == ROWS * EPOCHS
-    # A window that one server had and the other had not is in each once: a row counts alike.
-    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
-    assert len(attempts(tmp_path, 0)) == 2
-    assert len(attempts(tmp_path, 1)) == 1
-
-
 @pytest.fixture
 def pids(monkeypatch):
     """Numbers of the processes of the servers that were started, in the order of their slices."""
@@ -157,26 +133,6 @@ def pids(monkeypatch):
 
     monkeypatch.setattr(ShardedProcess, "__enter__", note)
     return found
-
-
-@pytest.mark.spark
-@pytest.mark.tensorflow
-@pytest.mark.full
-@pytest.mark.promise(
-    "server: killed, one of several",
-    "One `ServerUnreachableError`, which says which.",
-)
-def test_a_dead_server_is_one_error_at_once(spark, tmp_path, pids):
-    trainer = counting_trainer("DOWNPOUR", tmp_path, num_servers=2, num_epoch=10_000)
-    killed = []
-
-    def strike():
-        killed.append(time.monotonic())
-        os.kill(pids[1], signal.SIGKILL)
-
-    with pytest.raises(ServerUnreachableError, match="Server 1 of 2"):
-        trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[at_epoch(2, strike)])
-    assert time.monotonic() - killed[0] < 30
 
 
 @pytest.mark.spark
@@ -197,7 +153,7 @@ def test_a_run_begins_again_after_one_of_two_servers_was_killed(spark, tmp_path,
     def strike():
         if not killed and list(folder.glob("checkpoint-*")):
             killed.append(pids[dies])
-            os.kill(killed[0], signal.SIGKILL)
+            kill(killed[0])
 
     trainer = counting_trainer(
         "DOWNPOUR", tmp_path, num_servers=2, num_epoch=epochs, **batches, **saving

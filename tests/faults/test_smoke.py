@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import (
-    ServerUnreachableError,
-    WorkerFailedError,
-)
+from distkeras_grid.errors import ServerUnreachableError, WorkerFailedError
 from tests.faults.counting import (
+    EPOCHS,
+    ROWS,
     at_epoch,
     attempts,
     counting_data,
-    counting_model,
+    counting_trainer,
+    failing,
     kill,
-    lives,
-    negative_sum,
     server_pid,
     worker_pid,
 )
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow]
-
-ROWS, EPOCHS = 600, 30
-
-
-def counting_trainer(name, folder, *, loss=None, **arguments):
-    import distkeras_grid
-
-    loss = loss or negative_sum(folder)
-    settings = {"num_workers": 2, "batch_size": 4, "num_epoch": EPOCHS, "communication_window": 2}
-    return getattr(distkeras_grid, name)(
-        counting_model(ROWS, loss),
-        features_col="x",
-        custom_objects={"loss": loss},
-        progress=False,
-        **{**settings, **arguments},
-    )
-
-
-def wait_until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {seconds} s"
-        threading.Event().wait(0.05)
 
 
 @pytest.mark.promise(
@@ -58,7 +32,7 @@ def wait_until(condition, seconds):
 def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark, tmp_path):
     trainer = counting_trainer("DOWNPOUR", tmp_path)
     killer = at_epoch(3, lambda: kill(worker_pid(tmp_path, seat=0)))
-    model = trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[killer])
+    model = trainer.train(counting_data(spark), seed=1, callbacks=[killer])
     assert trainer.history.samples == ROWS * EPOCHS
     np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))
     assert len(attempts(tmp_path, 0)) == 2
@@ -85,34 +59,10 @@ def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
 
     busy = keras.callbacks.LambdaCallback(on_epoch_end=note_and_wait)
     trainer = counting_trainer("DOWNPOUR", tmp_path, communication_window=1, num_epoch=10)
-    trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[busy])
+    trainer.train(counting_data(spark), seed=1, callbacks=[busy])
     assert epochs == list(range(10))
     assert len(trainer.history.records) == 1500
     assert trainer.history.samples == ROWS * 10
-
-
-@pytest.mark.full
-@pytest.mark.promise(
-    "driver: interrupted",
-    "The tasks end within seconds; the Spark session can be used again.",
-)
-def test_an_interrupt_stops_the_workers_and_leaves_the_session_usable(spark, tmp_path):
-    trainer = counting_trainer("DOWNPOUR", tmp_path, num_epoch=10_000)
-    trained = threading.Event()
-
-    def interrupt():
-        trained.wait(60)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[at_epoch(1, trained.set)])
-    thread.join()
-    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
-    workers = [worker_pid(tmp_path, seat) for seat in (0, 1)]
-    wait_until(lambda: not any(map(lives, workers)), 8)
-    assert spark.range(10).count() == 10
 
 
 @pytest.mark.promise(
@@ -128,7 +78,7 @@ def test_a_dead_server_is_one_error_at_once(spark, tmp_path):
         kill(server_pid())
 
     with pytest.raises(ServerUnreachableError):
-        trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[at_epoch(1, kill_server)])
+        trainer.train(counting_data(spark), seed=1, callbacks=[at_epoch(1, kill_server)])
     assert time.monotonic() - killed[0] < 8
     assert spark.range(10).count() == 10
 
@@ -138,19 +88,8 @@ def test_a_dead_server_is_one_error_at_once(spark, tmp_path):
     "One `WorkerFailedError` with the error, without further attempts.",
 )
 def test_an_error_of_the_users_own_code_is_told_at_once_and_not_tried_again(spark, tmp_path):
-    folder = tmp_path
-
-    def loss(_, predicted):
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        if context is None:
-            return predicted[:, 0, 0]
-        (folder / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
-        raise ValueError("no such class: basalt")
-
-    trainer = counting_trainer("DOWNPOUR", tmp_path, loss=loss, num_workers=1)
+    trainer = counting_trainer("DOWNPOUR", tmp_path, loss=failing(tmp_path), num_workers=1)
     with pytest.raises(WorkerFailedError, match="ValueError: no such class: basalt"):
-        trainer.train(counting_data(spark, ROWS), seed=1)
+        trainer.train(counting_data(spark), seed=1)
     # Spark may have begun a second one before it heard that the run has ended.
     assert len(attempts(tmp_path, 0)) <= 2

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from distkeras_grid.errors import GridError
 from distkeras_grid.parameter_server import messages
 from distkeras_grid.parameter_server.process import ServerProcess
 from tests.distkeras_grid.parameter_server.relay import Fault, Relay
@@ -27,7 +28,7 @@ DEFAULTS = {
     "rows": 600,
     "epochs": 40,
     "arguments": {},
-    # What dies: nothing, worker, workers, stopped worker, executor, slot, server, driver,
+    # What dies: nothing, worker, workers, stopped worker, executor, slot, driver,
     # interrupt, each worker, or a list of seats, whose executors die one after another. Of a slot,
     # the daemon that would start another executor dies, too. A decommissioned executor lives on.
     "fault": "nothing",
@@ -54,7 +55,6 @@ DRIVER = {
 
 
 def fault(name: str, folder: Path):
-    """Return the function that does the harm."""
     faults = {
         "nothing": lambda: None,
         "worker": lambda: counting.kill(counting.worker_pid(folder, 0)),
@@ -65,7 +65,6 @@ def fault(name: str, folder: Path):
         # The signal by which Spark's executors learn that their host will go.
         "decommissioned": lambda: os.kill(counting.executor_pid(folder, 0), signal.SIGPWR),
         "wait": (folder / counting.WAITS).touch,
-        "server": lambda: counting.kill(counting.server_pid()),
         "driver": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
         "each worker": lambda: None,
@@ -142,26 +141,15 @@ def in_any_order(rows):
 
 
 def run(spark, folder: Path, settings) -> dict:
-    import distkeras_grid
-
     folder.mkdir()
     saving = {"checkpoint_dir": str(folder / "checkpoints")} if settings["saved"] else {}
     waits_for = settings["waits_for"]
     loss = counting.negative_sum(folder)
     if waits_for is not None:
         loss = counting.waiting(loss, folder, waits_for)
-    trainer = getattr(distkeras_grid, settings["trainer"])(
-        counting.counting_model(settings["rows"], loss),
-        features_col="x",
-        custom_objects={"loss": loss},
-        **{
-            "num_workers": 2,
-            "batch_size": 4,
-            "num_epoch": settings["epochs"],
-            "communication_window": 2,
-            **saving,
-            **settings["arguments"],
-        },
+    arguments = {"num_epoch": settings["epochs"], **saving, **settings["arguments"]}
+    trainer = counting.counting_trainer(
+        settings["trainer"], folder, rows=settings["rows"], loss=loss, **arguments
     )
     moment: list[float] = []
 
@@ -186,7 +174,7 @@ def run(spark, folder: Path, settings) -> dict:
         if settings["shuffled"]:
             data = in_any_order(data)
         trainer.train(data, seed=1, callbacks=callbacks)
-    except (distkeras_grid.errors.GridError, KeyboardInterrupt) as raised:
+    except (GridError, KeyboardInterrupt) as raised:
         error, words = type(raised).__name__, str(raised)
     return {
         "error": error,
