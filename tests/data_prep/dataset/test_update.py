@@ -254,35 +254,29 @@ def test_two_nights(spark, settings, first, folder, tmp_path, cut):
     ]
 
 
-def spoil(folder):
-    """Files of which each ended the night."""
+def test_one_bad_file_is_one_line_and_not_the_end_of_the_night(
+    spark, settings, folder, monkeypatch
+):
+    """Each of these files ended the night."""
+    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
     (folder / "a" / "empty.png").write_bytes(b"")
     (folder / "a" / "cut.png").write_bytes((folder / "b" / "3.png").read_bytes()[:200])
     draw(folder / "a" / "large.png", 50, size=(400, 400))
     (folder / "b" / "dangling.png").symlink_to("nowhere")
-    return {"a/empty.png", "a/cut.png", "a/large.png"}
-
-
-UNSEEN = {"b/dangling.png"}
-
-
-def test_one_bad_file_is_one_line_and_not_the_end_of_the_night(
-    spark, settings, folder, monkeypatch
-):
-    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
-    bad, said = spoil(folder), []
+    bad, said = {"a/empty.png", "a/cut.png", "a/large.png"}, []
+    every = bad | {"b/dangling.png"}
     night = replace(settings, on_error="skip")
     done = update_tiles(night, spark=spark, say=said.append)
-    assert (set(done.left_out), done.new) == (bad | UNSEEN, 8)
+    assert (set(done.left_out), done.new) == (every, 8)
     for name in done.left_out:
         assert sum(f"left out: {name}:" in line for line in said) == 1
     entries = {entry["source"]: entry for entry in done.manifest["sources"]}
     assert {entries[path]["status"] for path in bad} == {"left out"}
     report = json.loads(Path(done.report).with_suffix(".json").read_text())
-    assert set(report["left_out"]) == bad | UNSEEN
+    assert set(report["left_out"]) == every
     # They are tried again, and are no more work than before.
     again = update_tiles(night, spark=spark)
-    assert (set(again.left_out), again.tiles, again.unchanged) == (bad | UNSEEN, 0, 8)
+    assert (set(again.left_out), again.tiles, again.unchanged) == (every, 0, 8)
     assert again.manifest["last_update"] == done.manifest["last_update"]
 
 
