@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hdfs import InsecureClient
@@ -22,22 +24,16 @@ from distkeras_grid.sandbox.daemons import working_below
 from tests.cluster import JAVA_OPTIONS
 
 SPARK_HOME = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+SCRIPT = str(Path(sys.executable).with_name("distkeras-grid"))
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A running sandbox, and how a user's shell sees it.
-
-    Parameters
-    ----------
-    sandbox : Sandbox
-        It runs.
-    cache : Path
-        Keeps environment archives, by the packages that they hold, from one session to the next.
-    """
+    """A running sandbox, and how a user's shell sees it."""
 
     sandbox: Sandbox
-    cache: Path
+    cache: Path  # Keeps environment archives, by their packages, from one session to the next
 
     @property
     def hdfs(self) -> str:
@@ -71,8 +67,22 @@ class Grid:
         self, *arguments: str, timeout: float = 300.0, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run ``distkeras-grid``."""
-        script = Path(sys.executable).with_name("distkeras-grid")
-        return self.run(str(script), *arguments, timeout=timeout, **environment)
+        return self.run(SCRIPT, *arguments, timeout=timeout, **environment)
+
+    @contextmanager
+    def background(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Run ``distkeras-grid`` beside the block, at whose end it is killed."""
+        with subprocess.Popen(
+            (SCRIPT, *arguments),
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def submit(
         self, *command: str, timeout: float = 300.0, **environment: str
@@ -116,6 +126,18 @@ def grid(
 def client(grid: Grid) -> InsecureClient:
     """A client of the same HDFS that is none of ours."""
     return InsecureClient(grid.sandbox.webhdfs, user="root")
+
+
+def wait_for(
+    look: Callable[[], T], process: subprocess.Popen[str] | None = None, seconds: float = 600.0
+) -> T:
+    """Wait until something is there, while a process runs; return it."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()):
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return answer
 
 
 def read_json(client: InsecureClient, path: str) -> Any:

@@ -10,7 +10,7 @@ from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.spark.memory import ModelSize, executor_overhead_mb
 from distkeras_grid.submission import run_verb
 
-pytestmark = [pytest.mark.hadoop]
+pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 
 
 def examined(grid, project, *options):
@@ -18,29 +18,19 @@ def examined(grid, project, *options):
     ended = grid.submit(
         *("--conf", f"spark.executorEnv.PYTHONPATH={project}"),
         *options,
-        *(
-            str(run_verb.__file__),
-            "doctor",
-            "--workers",
-            "2",
-            "--model",
-            "70k",
-            "--storage",
-            "hdfs:///doctor/runs",
-        ),
+        *(str(run_verb.__file__), "doctor", "--workers", "2", "--model", "70k"),
+        *("--storage", "hdfs:///doctor/runs"),
         PYTHONPATH=str(project),
     )
     return ended, [line for line in ended.stdout.splitlines() if re.match(r"ok |warn |BAD ", line)]
 
 
-@pytest.mark.full
 def test_a_fresh_sandbox_is_good_for_plain_spark_submit(grid, project):
     ended, lines = examined(grid, project)
     assert ended.returncode == ExitCode.OK, ended.stdout + ended.stderr[-4000:]
     assert [line for line in lines if line.startswith("BAD")] == []
 
 
-@pytest.mark.full
 def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):
     # Spark's own default.
     ended, lines = examined(grid, project, "--conf", "spark.executor.memoryOverhead=384m")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from distkeras_grid import ADAG, read_tiles
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.sandbox.cluster import Sandbox
-from tests.hadoop.conftest import first_samples, upload_samples
+from tests.hadoop.conftest import SCRIPT, first_samples, upload_samples, wait_for
 
 pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.spark]
 
@@ -114,10 +113,7 @@ def wait_for_copies(spark: Any, folder: str) -> None:
             counts += [len(block.getNames()) for block in found.next().getBlockLocations()]
         return min(counts)
 
-    deadline = time.monotonic() + 60
-    while fewest() < 2:
-        assert time.monotonic() < deadline, "a block still lacks its second copy"
-        time.sleep(0.2)
+    wait_for(lambda: fewest() >= 2)
 
 
 @pytest.mark.promise(
@@ -171,31 +167,32 @@ def test_the_namenode_restarts_between_two_jobs(
     assert rows_of(spark, settings.output) == expected
 
 
-def administer(spark: Any, shaky: Sandbox, act: Callable[[Any, Any], None]) -> None:
-    """Act on the file system as HDFS's own administrator."""
-    jvm = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{shaky.hdfs}/")
-    act(path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), jvm)
+@pytest.fixture
+def administrator(spark: Any, shaky: Sandbox) -> tuple[Any, Any]:
+    """The file system as HDFS's own administrator has it, and Hadoop's classes beside it."""
+    classes = spark.sparkContext._jvm.org.apache.hadoop.fs
+    path = classes.Path(f"{shaky.hdfs}/")
+    return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), classes
 
 
+@pytest.fixture
 def check_refused_and_rerun(
-    spark: Any,
-    settings: TilingSettings,
-    client: InsecureClient,
-    expected: set[Any],
-    kind: type[Exception],
-    mend: Callable[[], None],
-) -> None:
+    spark: Any, shaky: Sandbox, images: str, client: InsecureClient, expected: set[Any]
+) -> Callable[[str, type[Exception], Callable[[], object]], None]:
     """One clear error, nothing half written, and a rerun that completes."""
-    with pytest.raises(kind) as caught:
+
+    def check(name: str, kind: type[Exception], mend: Callable[[], object]) -> None:
+        settings = settings_for(shaky, images, name)
+        with pytest.raises(kind) as caught:
+            tile_images(settings, spark=spark, say=lambda _: None)
+        assert type(caught.value) is kind
+        assert "\n" not in str(caught.value)
+        mend()
+        assert client.status(f"/{name}", strict=False) is None or client.list(f"/{name}") == []
         tile_images(settings, spark=spark, say=lambda _: None)
-    assert type(caught.value) is kind
-    assert "\n" not in str(caught.value)
-    mend()
-    folder = "/" + settings.output.split("/", 3)[3].rsplit("/", 1)[0]
-    assert client.status(folder, strict=False) is None or client.list(folder) == []
-    tile_images(settings, spark=spark, say=lambda _: None)
-    assert rows_of(spark, settings.output) == expected
+        assert rows_of(spark, settings.output) == expected
+
+    return check
 
 
 @pytest.mark.promise(
@@ -203,59 +200,34 @@ def check_refused_and_rerun(
     "One `NoSpaceError`; nothing is half written, and the job completes later.",
 )
 def test_a_quota_that_is_full(
-    spark: Any, shaky: Sandbox, client: InsecureClient, images: str, expected: set[Any]
+    client: InsecureClient, administrator: tuple[Any, Any], check_refused_and_rerun: Any
 ) -> None:
+    files, classes = administrator
     client.makedirs("/small")
 
     def quota(size: int) -> None:
-        administer(
-            spark,
-            shaky,
-            lambda fs, jvm: fs.setQuota(
-                jvm.org.apache.hadoop.fs.Path("/small"), (1 << 63) - 1, size
-            ),
-        )
+        files.setQuota(classes.Path("/small"), (1 << 63) - 1, size)
 
     quota(1 << 20)
-    check_refused_and_rerun(
-        spark,
-        settings_for(shaky, images, "small"),
-        client,
-        expected,
-        NoSpaceError,
-        lambda: quota(-1),
-    )
+    check_refused_and_rerun("small", NoSpaceError, lambda: quota(-1))
 
 
 @pytest.mark.promise(
     "HDFS: in safe mode",
     "One `StorageError`; nothing is half written, and the job completes later.",
 )
-def test_safe_mode(
-    spark: Any, shaky: Sandbox, client: InsecureClient, images: str, expected: set[Any]
-) -> None:
-    def safe_mode(action: str) -> None:
-        def act(fs: Any, jvm: Any) -> None:
-            fs.setSafeMode(getattr(jvm.org.apache.hadoop.fs.SafeModeAction, action))
-
-        administer(spark, shaky, act)
-
-    safe_mode("ENTER")
-    check_refused_and_rerun(
-        spark,
-        settings_for(shaky, images, "safe"),
-        client,
-        expected,
-        StorageError,
-        lambda: safe_mode("LEAVE"),
-    )
+def test_safe_mode(administrator: tuple[Any, Any], check_refused_and_rerun: Any) -> None:
+    files, classes = administrator
+    files.setSafeMode(classes.SafeModeAction.ENTER)
+    leave = classes.SafeModeAction.LEAVE
+    check_refused_and_rerun("safe", StorageError, lambda: files.setSafeMode(leave))
 
 
 def test_a_user_without_permission(shaky: Sandbox, client: InsecureClient, images: str) -> None:
     client.makedirs("/closed", permission="700")
     ended = subprocess.run(
         [
-            *(str(Path(sys.executable).with_name("distkeras-grid")), "tile", "--input", images),
+            *(SCRIPT, "tile", "--input", images),
             *("--output", f"{shaky.hdfs}/closed/tiles", "--tile", "64", "--overlap", "0"),
             *("--angles", "0", "--master", "local[2,4]"),
         ],

@@ -41,14 +41,6 @@ def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
     with sandbox:
         first, ports = sandbox.hdfs, sandbox.state.ports
         InsecureClient(sandbox.webhdfs, user="root").write("/kept", b"through the night")
-        assert set(sandbox.status()) == {
-            "namenode",
-            "datanode-0",
-            "resourcemanager",
-            "nodemanager",
-        }
-        with pytest.raises(SandboxError):
-            Sandbox(tmp_path / "grid").start()
         processes = [sandbox.daemon(name) for name in sandbox.status()]
         sandbox.stop()
     left = {path.name for path in (tmp_path / "grid").iterdir()}
@@ -91,10 +83,6 @@ def test_a_port_that_is_taken_is_an_error_with_the_log_and_nothing_stays(
     assert not working_below(tmp_path)
 
 
-def test_the_status_of_one_that_runs_and_of_none(
-    grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["status", "--folder", str(tmp_path)]) == ExitCode.CLUSTER
-    assert str(tmp_path) in capsys.readouterr().err
+def test_the_status_of_one_that_runs(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--folder", str(grid.sandbox.layout.root)]) == ExitCode.OK
     assert f"source {grid.sandbox.layout.root}" in capsys.readouterr().out

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from tests.hadoop.conftest import Grid, read_json, upload_samples
+from tests.hadoop.conftest import Grid, read_json, upload_samples, wait_for
 
 pytestmark = [pytest.mark.hadoop, pytest.mark.tensorflow]
 
@@ -143,10 +139,7 @@ def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_
     assert done.returncode == 0, done.stderr
     identifier = done.stdout.strip()
     try:
-        deadline = time.monotonic() + 300
-        while client.status(f"{ROOT}/seen.json", strict=False) is None:
-            assert time.monotonic() < deadline
-            time.sleep(1)
+        wait_for(lambda: client.status(f"{ROOT}/seen.json", strict=False))
         status = grid.grid("status", identifier)
         assert status.returncode == 0, status.stderr
         assert "RUNNING" in status.stdout
@@ -173,47 +166,18 @@ def test_sigterm_stops_the_application(
     (tmp_path / "probe.py").write_text(PROBE)
     (tmp_path / "helping.py").write_text(HELPING)
     seen = f"{ROOT}/terminated-{mode}.json"
-    script = str(Path(sys.executable).with_name("distkeras-grid"))
-    command = (
-        *(script, "submit", *SMALL, "--deploy-mode", mode),
-        *("--conf", f"spark.app.name=terminated-{mode}"),
-        *("--py-files", str(tmp_path / "helping.py")),
-        *(str(tmp_path / "probe.py"), seen),
-    )
-    with subprocess.Popen(
-        command,
-        env=grid.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    with grid.background(
+        *("submit", *SMALL, "--deploy-mode", mode, "--conf", f"spark.app.name=terminated-{mode}"),
+        *("--py-files", str(tmp_path / "helping.py"), str(tmp_path / "probe.py"), seen),
     ) as process:
-        try:
-            deadline = time.monotonic() + 300
-            while client.status(seen, strict=False) is None:
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                time.sleep(1)
-            process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=120)
-        finally:
-            process.kill()
+        wait_for(lambda: client.status(seen, strict=False), process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == ExitCode.INTERRUPTED, err
     assert err.endswith("interrupted\n")
-    address = grid.sandbox.environment()["HADOOP_CONF_DIR"]
-    states = {
-        application["name"]: application["state"] for application in applications(Path(address))
-    }
-    assert states[f"terminated-{mode}"] in ("FINISHED", "FAILED", "KILLED")
-
-
-def applications(configuration: Path) -> list[dict[str, Any]]:
-    """What YARN's REST interface lists."""
-    site = (configuration / "yarn-site.xml").read_text()
-    (address,) = re.findall(
-        r"<name>yarn.resourcemanager.webapp.address</name>\s*<value>([^<]*)</value>", site
-    )
-    with urllib.request.urlopen(f"http://{address}/ws/v1/cluster/apps", timeout=30) as answer:
-        return list((json.load(answer)["apps"] or {"app": []})["app"])
+    listed = grid.grid("status").stdout.splitlines()
+    (line,) = [line for line in listed if line.endswith(f"  terminated-{mode}")]
+    assert line.split()[1] in ("SUCCEEDED", "FAILED", "KILLED")
 
 
 def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anything_is_packed(

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import filecmp
 import io
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.errors import (
-    NoSpaceError,
-    OutputExistsError,
-    PathNotFoundError,
-    StorageError,
-)
+from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import FileDigest
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
@@ -30,7 +22,7 @@ from distkeras_grid.webhdfs.operations import download, list_directory, upload
 from distkeras_grid.webhdfs.transfer_plan import hidden_name, is_hidden
 from distkeras_grid.webhdfs.transfers import TransferResult
 
-from .conftest import Grid
+from .conftest import Grid, wait_for
 
 pytestmark = [pytest.mark.hadoop]
 
@@ -78,26 +70,16 @@ def images(tmp_path: Path) -> Path:
     return root
 
 
-def same(left: Path, right: Path) -> bool:
-    compared = filecmp.dircmp(left, right, ignore=[])
-    if compared.left_only or compared.right_only or compared.funny_files:
-        return False
-    equal = filecmp.cmpfiles(left, right, compared.common_files, shallow=False)
-    return not (equal[1] or equal[2]) and all(
-        same(left / name, right / name) for name in compared.common_dirs
-    )
+def tree(root: Path) -> dict[str, bytes | None]:
+    """Every file and folder below one, links followed."""
+    return {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
+        for path in root.rglob("*")
+    }
 
 
 def counts(done: TransferResult) -> tuple[int, int]:
     return done.files, done.same_files
-
-
-def names(client: InsecureClient, path: str) -> list[str]:
-    return sorted(
-        f"{above}/{name}".removeprefix(path)
-        for above, _, files in client.walk(path)
-        for name in files
-    )
 
 
 def test_folders_arrive_byte_by_byte_and_come_back(
@@ -105,7 +87,7 @@ def test_folders_arrive_byte_by_byte_and_come_back(
 ) -> None:
     assert counts(upload(images, folder, url=url)) == (7, 0)
     assert counts(download(f"{folder}/images", tmp_path / "back", url=url)) == (7, 0)
-    assert same(images, tmp_path / "back" / "images")
+    assert tree(images) == tree(tmp_path / "back" / "images")
     # Again: nothing is left to do, in both directions.
     assert counts(upload(f"{images}/", f"{folder}/images", url=url)) == (0, 7)
     assert counts(download(f"{folder}/images/", tmp_path / "back/images", url=url)) == (0, 7)
@@ -139,13 +121,9 @@ def test_a_killed_upload_goes_on_where_it_ended(
     content = os.urandom(8 * MEGABYTE)
     for number in range(12):
         (source / f"{number}.raw").write_bytes(content[number:])
-    command = [
-        *(str(Path(sys.executable).with_name("distkeras-grid")), "put", "--threads", "2"),
-        *(str(source), folder),
-    ]
     target = f"{folder}/source"
-    with subprocess.Popen(command, env=grid.environment(), stderr=subprocess.PIPE) as running:
-        until(lambda: len(whole(client, target)) >= 2)
+    with grid.background("put", "--threads", "2", str(source), folder) as running:
+        wait_for(lambda: len(whole(client, target)) >= 2, running)
         running.send_signal(signal.SIGKILL)
     arrived = whole(client, target)
     before = {name: client.status(f"{target}/{name}")["modificationTime"] for name in arrived}
@@ -171,18 +149,12 @@ def test_an_interrupted_download_leaves_no_half_file(
     content = os.urandom(8 * MEGABYTE)
     for number in range(24):
         client.write(f"{folder}/{number}.raw", content[number:])
-    command = [
-        *(str(Path(sys.executable).with_name("distkeras-grid")), "get", "--threads", "1"),
-        *(f"{folder}/", str(tmp_path / "back")),
-    ]
     back = tmp_path / "back"
     # Where these tests run in a shell's background, SIGINT is ignored, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        command, env=grid.environment(), stderr=subprocess.PIPE, text=True
-    ) as running:
+    with grid.background("get", "--threads", "1", f"{folder}/", str(back)) as running:
         signal.signal(signal.SIGINT, before)
-        until(lambda: back.is_dir() and len(list(back.glob("*.raw"))) >= 2)
+        wait_for(lambda: len(list(back.glob("*.raw"))) >= 2, running)
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
     arrived = sorted(back.iterdir())
@@ -206,7 +178,7 @@ def test_a_killed_datanode_is_got_around(
     sending = threading.Thread(target=lambda: done.append(upload(f"{source}/", folder, url=url)))
     sending.start()
     try:
-        until(lambda: len(whole(client, folder)) >= 3)
+        wait_for(lambda: len(whole(client, folder)) >= 3)
         os.kill(grid.sandbox.daemon("datanode-1").pid, signal.SIGKILL)
         sending.join(timeout=100)
         assert counts(done[0]) == (16, 0)
@@ -214,7 +186,7 @@ def test_a_killed_datanode_is_got_around(
         assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (16, 0)
     finally:
         grid.sandbox.start()
-    assert same(source, tmp_path / "back")
+    assert tree(source) == tree(tmp_path / "back")
 
 
 @pytest.mark.promise(
@@ -344,7 +316,7 @@ def test_the_commands_find_the_sandbox_by_its_configuration(
         str(tmp_path / "back"),
     )
     assert got.returncode == 0, got.stderr
-    assert same(images, tmp_path / "back" / "images")
+    assert tree(images) == tree(tmp_path / "back" / "images")
     assert grid.grid("put", f"{images}/", f"{folder}/new").returncode == 0
     assert grid.grid("rm", f"{folder}/new").returncode == ExitCode.STORAGE
     assert grid.grid("rm", "--recursive", f"{folder}/new", f"{folder}/images/zero").returncode == 0
@@ -359,13 +331,6 @@ def whole(client: InsecureClient, path: str) -> list[str]:
     """Names of the files that are there under their own name."""
     found = client.status(path, strict=False)
     return [name for name in client.list(path) if not is_hidden(name)] if found else []
-
-
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def quota(client: InsecureClient, path: str, **options: int) -> None:
