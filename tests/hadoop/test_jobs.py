@@ -1,4 +1,4 @@
-"""What plain ``spark-submit`` writes to HDFS, on YARN and on a standalone master."""
+"""What plain ``spark-submit`` writes to HDFS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.submission import run_verb
-from tests.cluster import Cluster
 from tests.hadoop.conftest import Grid, read_json, upload_samples
 
 pytestmark = [pytest.mark.full, pytest.mark.hadoop, pytest.mark.tensorflow]
@@ -56,29 +55,3 @@ def test_exports_go_to_hdfs_by_the_tasks_themselves(
         assert len([name for name in files if name.endswith(".png")]) == sum(counts.values())
     assert all(client.status(name)["length"] > 0 for name in files)
     assert not [name for name in client.list(ROOT) if name.endswith(".tmp")]
-
-
-def test_a_standalone_master_reads_and_writes_hdfs(
-    grid: Grid, client: InsecureClient, project: Path, tiles: str, cluster: Cluster
-) -> None:
-    hadoop = {"HADOOP_CONF_DIR": grid.environment()["HADOOP_CONF_DIR"]}
-    ended = cluster.submit(
-        *("--py-files", str(project / "tests" / "jobs" / "small_net.py")),
-        *(
-            str(run_verb.__file__),
-            "train",
-            "--data",
-            tiles,
-            "--split",
-            "train",
-            "--model",
-            "small_net:build",
-        ),
-        *("--features", "image", "--batch-size", "8", "--workers", "2"),
-        *("--output", f"hdfs://{ROOT}/run-standalone"),
-        **hadoop,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    ran = read_json(client, f"{ROOT}/run-standalone/run.json")
-    assert ran["master"] == cluster.url
-    assert ran["samples"] == ran["spec"]["schedule"]["rows"] > 0

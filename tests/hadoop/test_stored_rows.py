@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hdfs import InsecureClient
 
-from distkeras_grid.errors import NoSpaceError
-from distkeras_grid.spark.columns import resolve_columns
-from distkeras_grid.spark.materialized_rows import store_rows
 from tests.cluster import Cluster
 from tests.faults.test_matrix import ROWS, run
 from tests.hadoop.conftest import Grid
@@ -37,19 +33,3 @@ def test_they_are_in_the_home_directory_until_the_run_ends(
     assert folder.startswith(f"{grid.hdfs}/user/root/.distkeras_grid/rows/rows-")
     assert result["stored_rows"]["bytes"] > 0
     assert client.list("/user/root/.distkeras_grid/rows") == []
-
-
-@pytest.mark.spark
-def test_a_full_quota_is_told_before_the_training(
-    spark: Any, grid: Grid, client: InsecureClient
-) -> None:
-    client.makedirs("/narrow")
-    jvm = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{grid.hdfs}/narrow")
-    files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    files.setQuota(path, (1 << 63) - 1, 1 << 20)
-    frame = spark.range(100).selectExpr("array(cast(id as float)) as f", "0 as label").orderBy("f")
-    with pytest.raises(NoSpaceError) as caught:
-        store_rows(frame, resolve_columns(frame, "f", "label"), f"{grid.hdfs}/narrow/rows")
-    assert "\n" not in str(caught.value)
-    assert client.list("/narrow") == []
