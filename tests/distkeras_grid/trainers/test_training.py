@@ -18,12 +18,14 @@ from distkeras_grid.errors import (
     NotEnoughSlotsError,
     ValidateError,
 )
-from distkeras_grid.rules import RULES, build_rule
+from distkeras_grid.history import History
+from distkeras_grid.rules import RULES, build_rule, compression_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.saved_run import load
 from tests.distkeras_grid.trainers.small import (
+    CLASSES,
     ROWS,
     WIDTH,
     build,
@@ -34,6 +36,88 @@ from tests.distkeras_grid.trainers.small import (
 from tests.faults.counting import counting_data, counting_model, negative_sum
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "momentum", "rate"),
+    [("ADAG", 0.0, 0.2), ("SynchronousSGD", 0.5, 0.1)],
+)
+def test_exchanges_of_the_largest_changes_are_fewer_bytes_and_train_as_well(
+    frame, arrays, capsys, name, momentum, rate
+):
+    import distkeras_grid
+
+    before = build().evaluate(*arrays, verbose=0)[0]
+    compression = distkeras_grid.DeepGradientCompression(0.9, momentum=momentum, warm_up_epochs=1)
+    trainer = getattr(distkeras_grid, name)(
+        build(), "sgd", learning_rate=rate, batch_size=8, num_epoch=4, compression=compression
+    )
+    trainer.train(frame, seed=5)
+    assert trainer.model.evaluate(*arrays, verbose=0)[0] < 0.8 * before
+    # A quarter of the kernels of 48 and 24 numbers in the first epoch, a tenth of them later.
+    first, later = (
+        min(r.bytes_up for r in trainer.history.records if r.worker == 0 and r.epoch == epoch)
+        for epoch in (1, 3)
+    )
+    assert first - later == pytest.approx(8 * (12 + 6 - 5 - 3), abs=20)
+    spec = RunSpec.from_json(trainer.run["spec"])
+    assert compression_of(spec.exchange.compression) == compression
+    assert "compression moved" in capsys.readouterr().err
+
+
+def slow_where_marked(spark):
+    """Rows in their order, and a model whose batches take ten times as long on the second half."""
+    import keras
+    import pyarrow as pa
+
+    class Pause(keras.layers.Layer):
+        def call(self, x):
+            import time
+
+            import tensorflow as tf
+
+            def pause(rows):
+                time.sleep(0.3 if rows[0, 0] > 50 else 0.03)
+                return rows
+
+            paused = tf.py_function(pause, [x], x.dtype)
+            paused.set_shape(x.shape)
+            return paused
+
+    x = np.random.default_rng(1).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    x[:, 0] = np.repeat([0, 100], ROWS // 2)
+    table = pa.table({"features": pa.array(list(x)), "label": pa.array(np.zeros(ROWS, np.int32))})
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), Pause(), keras.layers.Dense(CLASSES, activation="softmax")]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return spark.createDataFrame(table).coalesce(1), model, {"Pause": Pause}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
+def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
+    marked, model, objects = slow_where_marked(spark)
+    trainer = trained(
+        name,
+        model,
+        marked,
+        quorum=0.5,
+        batch_size=8,
+        num_epoch=4,
+        communication_window=1,
+        custom_objects=objects,
+        jit=False,
+        train={"shuffle": False},
+    )
+    history = trainer.history
+    assert {record.worker for record in history.late} == {1}
+    assert all(record.staleness >= 1 for record in history.late)
+    passed = history.samples + sum(record.samples for record in history.late)
+    assert ROWS * 4 // 2 <= passed <= ROWS * 4
+    assert len(history.epoch_records) == 4
+    assert History.from_lines(history.lines()).late == history.late
 
 
 @pytest.mark.full
