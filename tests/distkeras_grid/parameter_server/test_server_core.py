@@ -1211,39 +1211,40 @@ def test_a_poisoned_worker_is_named_with_its_host():
     np.testing.assert_array_equal(core.center.vector, np.full(SIZE, 1.5))
 
 
-def test_an_outlier_may_stop_the_run():
-    _, core = judged(outliers=Outliers(on_outlier="stop"))
-    first, second = started(core)
-    send(core, first, 0, 0.5)
-    (dismissed,) = send(core, second, 0, 1e6)
-    assert (dismissed.to, type(dismissed.error)) == (second, OutlierError)
-    with pytest.raises(OutlierError, match="Worker 1, epoch 1, window 0"):
-        send(core, first, 0, 0.5)
-    (failed,) = (event for event in events(core, WorkerRecord) if event.status == "failed")
-    assert (failed.worker, failed.error) == (1, "OutlierError")
-
-
 @pytest.mark.parametrize("poisoned", range(3))
-def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poisoned):
+def test_an_outlier_that_stops_a_round_is_named_whoever_came_last_and_all_are_told(poisoned):
     _, core = judged("averaging", outliers=Outliers(on_outlier="stop"), workers=3)
-    for seat, session in enumerate(started(core, 3)):
-        send(core, session, 0, 1e6 if seat == poisoned else 0.5)
+    sessions, told = started(core, 3), []
+    for seat, session in enumerate(sessions):
+        told += send(core, session, 0, 1e6 if seat == poisoned else 0.5)
+    assert {each.to: type(each.error) for each in told} == dict.fromkeys(sessions, OutlierError)
+    assert len(told) == 3
     (failed,) = (event for event in events(core, WorkerRecord) if event.status == "failed")
     assert (failed.worker, failed.error) == (poisoned, "OutlierError")
 
 
-def test_a_run_that_an_outlier_has_stopped_is_not_saved_and_its_center_can_be_had():
-    _, core = judged(outliers=Outliers(on_outlier="stop"))
+def test_nobody_goes_on_in_a_run_that_an_outlier_has_stopped_and_its_center_can_be_had():
+    _, core = judged(outliers=Outliers(on_outlier="stop"), worker_state_limit=64)
     first, second = started(core)
     send(core, first, 0, 0.5)
-    send(core, second, 0, 1e6)
-    with pytest.raises(OutlierError):
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    (dismissed,) = send(core, second, 0, 1e6)
+    assert (dismissed.to, type(dismissed.error)) == (second, OutlierError)
+    with pytest.raises(OutlierError, match="Worker 1, epoch 1, window 0"):
         send(core, first, 0, 0.5)
+    newer = core.handle(JoinRequest(0, 1), 1.0)[0].session
+    with pytest.raises(OutlierError):
+        core.handle(ReceivedMessage(newer, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 1.0)
     with pytest.raises(RefusedError):
         core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    assert core.handle(ReceivedMessage(second, WorkerEnd()), 1.0)[0].message == Done()
+    # Not even the checkpoint that waited for the workers before.
+    assert not core.handle(ReceivedMessage(DRIVER, Poll(0)), 1.0)[0].message.captured
     # Nothing of the outlier is in it, so the user may have it.
     (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(None, 0)), 1.0)
     np.testing.assert_array_equal(told.vector, np.full(SIZE, 1.5))
+    (failed,) = (event for event in events(core, WorkerRecord) if event.status == "failed")
+    assert (failed.worker, failed.error) == (1, "OutlierError")
 
 
 @pytest.mark.parametrize("rule", ["downpour", "averaging"])
