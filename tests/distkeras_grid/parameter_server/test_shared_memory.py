@@ -40,15 +40,6 @@ SIZE = 5000
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10
 
 
-@pytest.fixture
-def own():
-    found = SharedBuffer(SIZE)
-    yield found
-    found.close()
-    # The mapping has a descriptor, too.
-    del found.vector
-
-
 def memories():
     """Return how many descriptors of such memory this process has."""
     links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
@@ -63,22 +54,22 @@ def transports_of(bench):
 # -- the memory ---------------------------------------------------------------------------------
 
 
-def test_what_the_owner_writes_is_read_there(own):
+def test_what_the_owner_writes_is_read_there_and_only_the_owner_can_write_or_shorten_it():
+    own = SharedBuffer(SIZE)
     theirs = borrow(own.file, SIZE)
     own.vector[:] = np.arange(SIZE)
     np.testing.assert_array_equal(theirs, np.arange(SIZE))
     assert own.vector.ctypes.data % 64 == theirs.ctypes.data % 64 == 0
-
-
-def test_only_the_owner_can_write_or_shorten_it(own):
-    theirs = borrow(own.file, SIZE)
     with pytest.raises(ValueError, match="read-only"):
         theirs[0] = 1
-    with pytest.raises(PermissionError):
-        mmap.mmap(own.file, 4 * SIZE)
-    for change in (lambda: os.pwrite(own.file, b"x", 0), lambda: os.ftruncate(own.file, 0)):
+    for change in (
+        lambda: mmap.mmap(own.file, 4 * SIZE),
+        lambda: os.pwrite(own.file, b"x", 0),
+        lambda: os.ftruncate(own.file, 0),
+    ):
         with pytest.raises(PermissionError):
             change()
+    own.close()
 
 
 @contextmanager
@@ -133,33 +124,28 @@ def test_other_files_are_no_lent_memory(lie):
 # -- the transport -------------------------------------------------------------------------------
 
 
-def test_a_worker_on_the_servers_host_takes_it_by_itself(serve, tools):
+def test_a_worker_on_the_servers_host_takes_it_and_no_byte_of_a_vector_goes_through_the_socket(
+    serve, tools, monkeypatch
+):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     assert client.transport == "shared memory"
-    for sequence in range(3):
-        client.send_buffer[:] = np.arange(SIZE)
-        reply = np.empty(SIZE, np.float32)
-        client.exchange(tools.commit(sequence), client.send_buffer, reply)
-        np.testing.assert_array_equal(reply, (sequence + 1) * np.arange(SIZE))
-    client.finish()
-    np.testing.assert_array_equal(bench.driver().center(), reply)
-    assert transports_of(bench) == ["shared memory"]
-
-
-def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
-    bench = serve(trainable_size=SIZE)
-    client = bench.started()
-    sent = []
-    send = client._session.channel.stream.send
+    stream, sent = client._session.channel.stream, []
+    send = stream.send
 
     def count(parts, deadline):
         sent.append(sum(map(len, parts)))
         send(parts, deadline)
 
-    monkeypatch.setattr(client._session.channel.stream, "send", count)
-    tools.exchange(client, tools.commit(0))
-    assert 0 < sum(sent) < 1000
+    monkeypatch.setattr(stream, "send", count)
+    for sequence in range(3):
+        client.send_buffer[:] = np.arange(SIZE)
+        reply = np.empty(SIZE, np.float32)
+        client.exchange(tools.commit(sequence), client.send_buffer, reply)
+        np.testing.assert_array_equal(reply, (sequence + 1) * np.arange(SIZE))
+    assert 0 < sum(sent) < 3000
+    np.testing.assert_array_equal(bench.driver().center(), reply)
+    assert transports_of(bench) == ["shared memory"]
 
 
 @pytest.mark.parametrize("compression", ["bfloat16", "dgc"])
@@ -277,25 +263,22 @@ def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
 # -- what is refused ----------------------------------------------------------------------------
 
 
-def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "lent", "mapped"),
+    [
+        pytest.param(0, ordinary_file, 0, id="an ordinary file"),
+        pytest.param(shared_memory.LENT_LIMIT, memory(), 4 * SIZE, id="a second memory"),
+    ],
+)
+def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch, limit, lent, mapped):
     bench = serve(trainable_size=SIZE)
-    monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
+    monkeypatch.setattr(client_module, "LENT_LIMIT", limit)
     client = bench.worker()
-    with ordinary_file() as file, pytest.raises(RefusedError):
+    with lent() as file, pytest.raises(RefusedError):
         client._session.ask(ShareMemory(), ShareMemoryReply, file=file)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert transports_of(bench) == ["unix socket"]
-
-
-def test_memory_is_shared_once(serve, tools):
-    bench = serve(trainable_size=SIZE)
-    client = bench.worker()
-    with memory()() as file, pytest.raises(RefusedError):
-        client._session.ask(ShareMemory(), ShareMemoryReply, file=file)
-    client.ready(100)
-    assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert bench.service._borrowed == 4 * SIZE
+    assert bench.service._borrowed == mapped
 
 
 def test_a_message_without_its_file_is_refused(serve, monkeypatch):
@@ -397,7 +380,7 @@ sys.stdin.read()
 """
 
 
-def mapped(pid):
+def mappings(pid):
     """Return how many vectors a process has mapped that could be shared."""
     return sum("distkeras-grid" in line.path for line in psutil.Process(pid).memory_maps(False))
 
@@ -406,7 +389,7 @@ def mapped(pid):
 def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
     key, settings = new_key(), tools.settings(trainable_size=SIZE)
     gc.collect()
-    before = mapped(os.getpid())
+    before = mappings(os.getpid())
     with ServerProcess(settings, np.zeros(SIZE, np.float32), key) as server:
         own = seat_key(key, 0).hex()
         place = server.address
@@ -420,10 +403,10 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
         )
         with worker:
             assert worker.stdout.readline().strip() == "shared memory"
-            assert mapped(server.pid) == 2
+            assert mappings(server.pid) == 2
             worker.send_signal(signal.SIGKILL)
             worker.wait(10)
-        tools.wait_until(lambda: mapped(server.pid) == 0)
+        tools.wait_until(lambda: mappings(server.pid) == 0)
         client = client_module.WorkerClient.connect(
             place, bytes.fromhex(own), "test", 0, 1, SIZE, 10
         )
@@ -436,4 +419,4 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
             np.testing.assert_array_equal(client._session.channel.connection._lent[1], 1)
         del client
     gc.collect()
-    tools.wait_until(lambda: mapped(os.getpid()) <= before)
+    tools.wait_until(lambda: mappings(os.getpid()) <= before)
