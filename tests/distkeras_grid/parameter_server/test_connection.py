@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
@@ -465,11 +466,14 @@ def test_numpys_numbers_travel():
     assert read(messages.WindowCommit, data[frames.HEADER_SIZE :]) == commit
 
 
-def test_too_long_a_message_is_not_sent():
-    connection = ByteConnection(Endpoint.CLIENT, SIZE)
+def test_too_long_a_message_is_not_sent_and_one_up_to_the_limit_is_received():
+    client, server = ends(messages.DriverHello)
+    room = 1004 - len(frames.fields_of(messages.DriverHello("r" * 500, SIZE, "0" * 64)))
+    longest = messages.DriverHello("r" * (500 + room), SIZE, "0" * 64)
     with pytest.raises(LocalProtocolError, match="may have 1004 bytes"):
-        connection.send(messages.DriverHello("r" * 2000, SIZE, ""))
-    assert connection.state == "hello"
+        client.send(structs.replace(longest, run=longest.run + "r"))
+    assert client.state == "hello"
+    assert server.receive(client.send(longest)) == [longest]
 
 
 def test_a_vector_of_another_size_is_not_sent():
