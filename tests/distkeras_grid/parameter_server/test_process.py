@@ -79,15 +79,6 @@ def test_staleness_identity_and_exact_sum_with_threads_as_workers(tools, workers
     assert update.samples_folded == workers * windows
 
 
-def test_it_listens_within_seconds(tools):
-    settings = tools.settings()
-    began = time.monotonic()
-    with ServerProcess(settings, np.zeros(8, np.float32), new_key()) as server:
-        assert time.monotonic() - began < 10
-        assert server.poll(5).version == 0
-        assert server.address.unix_name is not None
-
-
 def test_a_center_goes_with_its_server(tools):
     """Python's next collection of garbage may come much later, after further runs."""
     center = np.zeros(9, np.float32)
