@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +14,17 @@ from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord, WindowResult
-from distkeras_grid.rules import Accumulator, DeepGradientCompression, DownpourRule
+from distkeras_grid.rules import DownpourRule
 from distkeras_grid.spec import LocalSpec
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.engine_actions import first_state
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.worker_core import WorkerCore
 from tests.distkeras_grid.parameter_server.conftest import Bench
-from tests.policies import Chosen, first
 from tests.specs import make_settings
 
 ROWS, EPOCHS = 7, 3
 FIELD = Field("x", (1,), dtype="float32")
-KERNEL = WeightLayout((Variable("counts", (ROWS, 1)),), ())
 
 
 class CountingEngine:
@@ -97,22 +94,13 @@ def filled(spool):
 class Server(Bench):
     """A server of one seat, in this process."""
 
-    def __init__(self, stack, compression=None, **changes):
-        self.compression = compression
-        super().__init__(
-            stack,
-            make_settings(
-                trainable_size=ROWS, rows=ROWS, epochs=EPOCHS, compression=compression, **changes
-            ),
-        )
+    def __init__(self, stack, **changes):
+        settings = make_settings(trainable_size=ROWS, rows=ROWS, epochs=EPOCHS, **changes)
+        super().__init__(stack, settings)
 
-    def train(self, engine, rows, *, attempt=0, plan=None, after_window=None, **options):
-        client = self.worker(attempt=attempt)
-        start = client.ready(ROWS)
-        kept = None
-        if self.compression:
-            kept = partial(Accumulator, self.compression, KERNEL)
-        core = core_of(engine, plan, accumulator=kept, **options)
+    def train(self, engine, rows, *, plan=None, after_window=None, **options):
+        client = self.worker()
+        start, core = client.ready(ROWS), core_of(engine, plan, **options)
         first = first_state(engine)
         return train(core, engine, client, start, rows, after_window, first=first)
 
@@ -122,15 +110,6 @@ class Server(Bench):
 
 def core_of(engine, plan=None, **options):
     return WorkerCore(0, DownpourRule(), engine.layout, plan or planned(), **options)
-
-
-class Death(Exception):
-    """The worker's process is gone."""
-
-
-def dying(plan):
-    yield from plan
-    raise Death
 
 
 def planned(window=2):
@@ -157,29 +136,6 @@ def test_what_is_told_of_a_local_set_goes_with_the_window_after_which_it_was_fou
     found = [(each.iteration, int(each.local.digest, 16)) for each in told]
     assert found == [(1, 1), (2, 2), (3, 3)]
     np.testing.assert_array_equal(seen[-1], server.driver().center())
-
-
-@pytest.mark.parametrize("sparsity", [0.0, 0.8])
-def test_what_is_not_held_back_reaches_the_center_as_so_many_bytes(stack, spool, sparsity):
-    server = Server(stack, compression=DeepGradientCompression(sparsity, warm_up_epochs=0))
-    server.train(CountingEngine(), spool, plan=planned(window=3))
-    center = server.driver().center()
-    assert (center <= EPOCHS).all()
-    assert (center == EPOCHS).all() == (sparsity == 0)
-    whole = Server(stack)
-    whole.train(CountingEngine(), spool, plan=planned(window=3))
-    first, plain = server.window_events()[0], whole.window_events()[0]
-    # Two of 7 numbers are sent.
-    saved = 4 * ROWS - 8 * 2 if sparsity else 0
-    assert plain.bytes_up - first.bytes_up == pytest.approx(saved, abs=4)
-
-
-def test_another_attempt_goes_on_where_the_first_has_stopped(stack, spool):
-    server = Server(stack)
-    with pytest.raises(Death):
-        server.train(CountingEngine(), spool, plan=Chosen(first(planned(), 3), dying))
-    assert server.train(CountingEngine(), spool, attempt=1) == 3 + 4 + 3
-    np.testing.assert_array_equal(server.driver().center(), np.full(ROWS, EPOCHS))
 
 
 def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
