@@ -73,8 +73,8 @@ class Relay:
         self.address = replace(server, host="127.0.0.1", port=self._port, unix_name=None)
         # Faults that have happened, in order.
         self.struck: list[Fault] = []
-        # Connections that clients have opened, and frames that were passed on in both directions.
-        self.connections = self.frames = 0
+        # How many frames were passed on, in both directions.
+        self.frames = 0
         # The last frame of each kind, as it came.
         self.passed: dict[type[Message], bytes] = {}
         self._counts: Counter[tuple[int, type[Message]]] = Counter()
@@ -133,7 +133,6 @@ class Relay:
                 client.close()
                 continue
             with self._lock:
-                self.connections += 1
                 self._open += [client, server]
             link = _Link(port)
             for ends in ((client, server), (server, client)):

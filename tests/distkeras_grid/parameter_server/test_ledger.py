@@ -17,7 +17,6 @@ from distkeras_grid.records import (
     EpochEnded,
     LocalRecord,
     LocalSet,
-    WindowRecord,
     WorkerRecord,
 )
 from distkeras_grid.spec import LocalSpec, PreviousProgress
@@ -312,15 +311,6 @@ def test_a_run_that_the_driver_has_stopped_ends_no_further_epoch():
     state.command(stop=True, learning_rate=None)
     assert list(state.finish(session)) == []
     assert len(kinds(state, EpochEnded)) == 1
-
-
-@pytest.mark.parametrize(("rule", "staleness"), [("downpour", 1), ("member", 0)])
-def test_seats_with_centers_of_their_own_are_never_stale(rule, staleness):
-    state = make(seats=2, rule=rule)
-    first, second = begin(state, [50, 50])
-    fold(state, arrive(first, 0))
-    fold(state, arrive(second, 0))
-    assert kinds(state, WindowRecord)[-1].staleness == staleness
 
 
 def state_of(*numbers):

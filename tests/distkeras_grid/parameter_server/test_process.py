@@ -28,6 +28,7 @@ from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import apply_reply, compute_commit, rule_of
+from tests.faults.counting import lives
 
 
 def work(server, key, settings, seat, windows, tools):
@@ -238,15 +239,4 @@ def test_it_does_not_outlive_the_driver(tools):
     parent.kill()
     parent.communicate(timeout=5)
 
-    def gone():
-        try:
-            with open(f"/proc/{server}/stat") as file:
-                return file.read().split()[2] == "Z"
-        except FileNotFoundError:
-            try:
-                os.kill(server, 0)
-            except ProcessLookupError:
-                return True
-            return False
-
-    tools.wait_until(gone)
+    tools.wait_until(lambda: not lives(server))

@@ -261,6 +261,7 @@ def test_a_worker_that_gave_up_is_not_missing():
     watch = watched(round_timeout=1e6)
     for now in (0.0, 31.0, 1e3):
         assert watch.handle(looked("finished", "failed"), now) == []
+        assert watch.deadline == float("inf")
 
 
 def test_a_quorum_goes_on_without_some_and_begins_without_them_too():
@@ -381,11 +382,24 @@ def test_a_run_that_goes_on_has_not_begun_with_the_version_of_its_checkpoint():
     assert begin.without == (1,)
 
 
-def test_folds_of_others_do_not_make_an_asynchronous_worker_less_silent():
-    watch = watched()
+@pytest.mark.parametrize(
+    ("states", "terms", "limit"),
+    [
+        (("running", "finished"), {}, 60.0),
+        (
+            ("joined", "running", "running"),
+            {"workers": 3, "quorum": 0.6, "synchronous": True},
+            30.0,
+        ),
+    ],
+)
+def test_folds_of_others_give_a_worker_no_more_time(states, terms, limit):
+    watch = watched(**terms)
     for number in range(4):
-        assert watch.handle(looked("running", "finished", version=1 + number), 20.0 * number) == []
-    assert restarts(watch.handle(looked("running", "finished", version=5), 60.1)) == [(0, 10, 60.1)]
+        look = looked(*states, version=1 + number)
+        assert watch.handle(look, number * limit / 3) == []
+    late = limit + 0.1
+    assert restarts(watch.handle(looked(*states, version=6), late)) == [(0, 10, late)]
 
 
 def test_a_quorum_goes_on_without_who_hangs_for_good():
@@ -436,25 +450,6 @@ def test_no_limit_of_a_round_is_no_limit_of_silence():
         watch.handle(looked("running", "running"), 0.0)
         assert watch.handle(looked("running", "running"), 1e9) == []
         assert watch.deadline == float("inf")
-
-
-def test_rounds_that_go_on_without_a_stuck_replacement_do_not_give_it_more_time():
-    watch = watched(workers=3, quorum=0.6, synchronous=True)
-    for number in range(4):
-        told = looked("joined", "running", "running", version=1 + number)
-        assert watch.handle(told, 10.0 * number) == []
-    told = looked("joined", "running", "running", version=6)
-    assert restarts(watch.handle(told, 30.1)) == [(0, 10, 30.1)]
-
-
-# -- when something becomes due -----------------------------------------------------------------
-
-
-def test_nothing_is_due_while_nobody_is_waited_for():
-    watch = watched()
-    assert watch.deadline == float("inf")
-    watch.handle(looked("finished", "failed"), 5.0)
-    assert watch.deadline == float("inf")
 
 
 # -- no state without a deadline ----------------------------------------------------------------
