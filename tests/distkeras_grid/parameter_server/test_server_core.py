@@ -70,7 +70,7 @@ from distkeras_grid.weights import Variable
 from tests.specs import make_spec
 
 SEATS, ROWS, EPOCHS, SIZE, TIMEOUT = 3, 40, 3, 4, 30.0
-#: Bytes of what a worker keeps.
+#: Bytes of what a worker keeps, and of the optimizer's state that workers share.
 BYTES = 8
 VALUES = st.integers(-8, 8).map(lambda number: np.full(SIZE, number / 4, np.float32))
 NUMBERS = st.integers(0, SEATS - 1)
@@ -749,14 +749,19 @@ class RoundMachine(MindMachine):
     quorum = 0.6
 
     def fold(self, entries):
-        """Replace the center by the mean of what was sent, weighted by samples."""
-        first, total = entries[0][2], sum(commit.samples for _, commit, _ in entries)
-        self.center = first.copy()
-        for _, commit, payload in entries[1:]:
-            self.center += (payload - first) * np.float32(commit.samples / total)
+        """Replace the center by the mean."""
+        self.center = self.mean(entries)
         self.version += 1
         for seat, commit, _ in entries:
             self.count(seat, commit, 0)
+
+    def mean(self, entries):
+        """Return the mean of what was sent, weighted by samples."""
+        first, total = entries[0][2], sum(commit.samples for _, commit, _ in entries)
+        mean = first.copy()
+        for _, commit, payload in entries[1:]:
+            mean += (payload - first) * np.float32(commit.samples / total)
+        return mean
 
     def take(self, seat, commit, payload):
         worker = self.workers[seat]
