@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hdfs import HdfsError, InsecureClient
 
-from tests.hadoop.conftest import Grid, read_json
+from tests.hadoop.conftest import Grid, read_json, wait_for
 from tests.hadoop.counting_net import BATCH, LABEL, ROWS
 from tests.hadoop.test_submit import CLUSTER, SMALL
 from tests.processes import processes
@@ -66,15 +61,6 @@ def samples_kept(client: InsecureClient, folder: str) -> int:
         return 0
 
 
-def wait_for(found: Any, process: subprocess.Popen[str]) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while not (answer := found()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.2)
-    return answer
-
-
 def train_and_kill(
     grid: Grid, project: Path, begun: Callable[[], object], *flags: str
 ) -> tuple[str, str]:
@@ -82,30 +68,19 @@ def train_and_kill(
 
     Return the application's id and what the command wrote to standard error.
     """
-    command = (
-        *(str(Path(sys.executable).with_name("distkeras-grid")), "submit", *SMALL, *CLUSTER),
-        *("--conf", "spark.yarn.maxAppAttempts=2"),
+    with grid.background(
+        *("submit", *SMALL, *CLUSTER, "--conf", "spark.yarn.maxAppAttempts=2"),
         *("--py-files", str(project / "tests" / "hadoop" / "counting_net.py")),
         *("train", "--features", "x", "--trainer", "DOWNPOUR", "--workers", "2"),
         *("--batch-size", str(BATCH), "--set", "communication_window=2", *flags),
-    )
-    with subprocess.Popen(
-        command,
-        env=grid.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
     ) as process:
-        try:
-            assert process.stdout is not None
-            identifier = process.stdout.readline().strip()
-            assert re.fullmatch(r"application_\d+_\d+", identifier), process.communicate()
-            wait_for(begun, process)
-            (master,) = masters(identifier)
-            os.kill(master, signal.SIGKILL)
-            _, err = process.communicate(timeout=SECONDS)
-        finally:
-            process.kill()
+        assert process.stdout is not None
+        identifier = process.stdout.readline().strip()
+        assert re.fullmatch(r"application_\d+_\d+", identifier), process.communicate()
+        wait_for(begun, process)
+        (master,) = masters(identifier)
+        os.kill(master, signal.SIGKILL)
+        _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
     assert not masters(identifier)
     return identifier, err
