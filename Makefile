@@ -100,8 +100,8 @@ layers: setup
 
 # A third process works while others wait for a clock, as a tenth of these tests do.
 quick: PROCESSES = 3
-quick: setup ## tests without a JVM and without TensorFlow
-	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not full"
+quick: setup ## tests without a JVM and without TensorFlow, but for slow ones
+	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not full and not slow"
 
 fmt: setup ## format the sources
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

@@ -14,7 +14,10 @@ import pytest
 
 from tests.leaks import MARK, held, held_by_runs, left
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+]
 
 
 def a_process(folder):

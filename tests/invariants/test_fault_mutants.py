@@ -37,6 +37,8 @@ from tests.invariants import test_checkpoint as checkpoints
 from tests.invariants import test_fault_product as product
 from tests.specs import make_spec
 
+pytestmark = pytest.mark.slow
+
 
 def folds_again(self, arrival, waiting, check=Ledger.is_new):
     """A commit that was folded is folded once more."""

@@ -18,6 +18,8 @@ from distkeras_grid.rules import SynchronousRule, build_rule
 from tests.invariants.fault_runs import FAULTS, STRUCK_SEQUENCE, FaultyRun
 from tests.invariants.small_runs import EPOCHS, WINDOWS, WORKERS
 
+pytestmark = pytest.mark.slow
+
 #: Of each family a rule, its numbers, the workers, and what else is different of the run.
 FAMILIES = {
     "delta": ("downpour", {}, WORKERS, {}),

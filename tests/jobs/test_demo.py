@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 
 def test_each_micrograph_is_in_each_class_and_spoiled_in_two(project, samples, tmp_path):
     spec = importlib.util.spec_from_file_location("demo", project / "jobs/demo.py")

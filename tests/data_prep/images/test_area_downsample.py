@@ -15,6 +15,8 @@ from data_prep.images.area_downsample import Shrunk
 from data_prep.images.chunked_image import ChunkedImage
 from tests.data_prep.array_regions import ArrayRegions, Noise
 
+pytestmark = pytest.mark.slow
+
 
 def whole(pixels, width, height):
     small = cv2.resize(pixels, (width, height), None, 0, 0, cv2.INTER_AREA)

@@ -24,6 +24,8 @@ from data_prep.spark.scan import Reader, retry_isolated
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.full
 def test_what_ends_the_process_is_an_error_and_the_next_is_tried_in_another(tmp_path):

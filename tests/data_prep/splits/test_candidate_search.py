@@ -9,6 +9,8 @@ from data_prep.splits import candidate_search
 from data_prep.splits.candidate_search import find_candidates
 from data_prep.splits.fingerprint import Fingerprint
 
+pytestmark = pytest.mark.slow
+
 ALL = np.ones(200, bool)
 
 

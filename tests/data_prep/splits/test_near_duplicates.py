@@ -13,6 +13,8 @@ from data_prep.splits.fingerprint import HEADER, THUMBNAIL, burned_in, fingerpri
 from data_prep.splits.near_duplicates import MOST_IN_VAIN, find_near_duplicates
 from distkeras_grid.errors import DataError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def micrographs(samples):

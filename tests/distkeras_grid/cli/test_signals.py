@@ -17,6 +17,8 @@ import pytest
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.signals import interrupts_first, terminable
 
+pytestmark = pytest.mark.slow
+
 COMMAND = """
 import signal, sys, time
 from distkeras_grid.cli.exit_codes import run_command

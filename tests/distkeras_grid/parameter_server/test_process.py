@@ -30,6 +30,8 @@ from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import apply_reply, compute_commit, rule_of
 from tests.faults.counting import lives
 
+pytestmark = pytest.mark.slow
+
 
 def work(server, key, settings, seat, windows, tools):
     """One worker's loop; returns its replies, each of which is one version of the center."""

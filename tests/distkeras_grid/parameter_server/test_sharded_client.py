@@ -25,6 +25,8 @@ from tests.distkeras_grid.parameter_server.relay import Fault, Relay
 from tests.distkeras_grid.parameter_server.several import Several
 from tests.specs import make_settings
 
+pytestmark = pytest.mark.slow
+
 SIZE = 10
 LAYOUT = LayoutSpec(trainable_size=7, statistics_size=3)
 RULES = {

@@ -8,6 +8,8 @@ import pytest
 from distkeras_grid.parameter_server.spill import SMALL, scratch, spill
 from tests.leaks import open_files
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("size", [1, SMALL - 1, SMALL, 3 * SMALL + 5])
 @pytest.mark.full

@@ -14,6 +14,8 @@ from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import daemons
 from distkeras_grid.sandbox.daemons import command, run, running, start, stop, tail, working_below
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; time.sleep(60)"
 # Prints when it is deaf, so that the test does not ask before.
 DEAF = (

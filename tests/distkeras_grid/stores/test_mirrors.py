@@ -28,6 +28,8 @@ from tests.distkeras_grid.stores.servers import (
     webhdfs_server,
 )
 
+pytestmark = pytest.mark.slow
+
 CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8).tobytes()
 # Names as images have them; a fragment or a query to those who do not quote them.
 PATH = "day 1/a#b%20c ü.bin"

@@ -16,6 +16,8 @@ from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback, closed_at_end, loopback
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:

@@ -15,6 +15,8 @@ from distkeras_grid.webhdfs.operations import download, upload
 from tests.distkeras_grid.webhdfs import loopback
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback
 
+pytestmark = pytest.mark.slow
+
 CONTENT = bytes(range(256)) * 3000
 NAME = "a #%;?ä.tif"
 
