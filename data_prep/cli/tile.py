@@ -81,8 +81,9 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-versions",
         metavar="N|Nd",
-        help="former versions that can be read though tiles were replaced since: the newest N, or "
-        "those of N days, such as 30d; they take the space of the replaced tiles (7d)",
+        help="versions that can be read though tiles were replaced since: the newest N, the "
+        "present one included, or those of N days, such as 30d; former ones take the space of the "
+        "replaced tiles (7d)",
     )
     add("--glob", metavar="PATTERN", help="file names to tile (all PNG, JPEG, TIFF and BMP)")
     add(
