@@ -309,6 +309,7 @@ def _refuse_undescribed(model: Any) -> None:
             issubclass(kind, keras.Sequential)
             and not _is_of_keras(constructor)
             and _is_of_keras(_definer(kind, "from_config"))
+            and _makes_layers(kind)
         ):
             raise ConfigurationError(
                 f"{kind.__name__} makes its layers in its constructor, and Keras would add them "
@@ -332,6 +333,14 @@ def _refuse_undescribed(model: Any) -> None:
                 f"Keras does not know with which {', '.join(unknown)} {kind.__name__} was built. "
                 f"Give {kind.__name__} get_config(), which returns its constructor's arguments."
             )
+
+
+def _makes_layers(kind: Any) -> bool:
+    """Whether a Sequential class has layers without any being added; Keras gives it a name."""
+    try:
+        return bool(kind(name="empty").layers)
+    except TypeError:
+        return True
 
 
 def _definer(kind: type, name: str) -> type:

@@ -155,8 +155,14 @@ def test_a_sequential_model_that_makes_its_own_layers_is_refused():
         def from_config(cls, _):
             return cls()
 
+    class Passed(keras.Sequential):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+
     with pytest.raises(ConfigurationError, match=r"Made makes its layers.*function"):
         model_to_bytes(Made())
+    passed = model_to_bytes(Passed([keras.Input((4,)), keras.layers.Dense(1)]))
+    assert len(model_from_bytes(passed, {"Passed": Passed}).layers) == 1
     assert len(model_from_bytes(model_to_bytes(Rebuilt()), {"Rebuilt": Rebuilt}).layers) == 1
 
 
