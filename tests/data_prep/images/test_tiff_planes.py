@@ -138,3 +138,6 @@ def test_damage_in_a_piece_is_an_error_with_the_name_of_the_file():
     raster = open_image(BytesIO(bytes(content)), "x.tif", region_bytes=0).pixels
     with pytest.raises(ImageError, match=r"x\.tif"):
         raster.read(0, 0, WIDTH, HEIGHT)
+    # What is cut short is not even opened.
+    with pytest.raises(ImageError, match=r"x\.tif is cut short"):
+        open_image(BytesIO(content[:-3000]), "x.tif", region_bytes=0)
