@@ -32,6 +32,15 @@ def test_a_wrong_address_is_said_at_once() -> None:
     assert time.monotonic() - began < 2
 
 
+def test_a_refused_connection_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DataNode that has just died refuses; its NameNode may name another one the next time."""
+    monkeypatch.setattr(failures, "PAUSES", (0.1, 0.2))
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="refuses connections"):
+        WebHdfsConnection(Address(("http://localhost:1",), "ada"), patient=True).status("/")
+    assert time.monotonic() - began >= 0.3
+
+
 def test_a_stop_ends_a_pause_and_all_further_tries(
     hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,13 @@ import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
-from distkeras_grid.webhdfs.failures import HttpError, Unreachable, explain, lost
+from distkeras_grid.webhdfs.failures import PAUSES, HttpError, Unreachable, explain, lost
 
 NAMENODES = ("http://one:9870", "http://two:9870")
+
+
+def test_the_pauses_outlast_a_standby_that_takes_over() -> None:
+    assert sum(PAUSES) > 10
 
 
 @pytest.mark.parametrize(
