@@ -22,11 +22,11 @@ def terminable() -> Iterator[None]:
 
     Python would end at once and leave tasks, applications and temporary folders behind. PySpark's
     handler of SIGINT cancels all jobs, without which an interrupted call waits for the end of its
-    job. Nothing changes where the program has a handler of its own, and in another thread than the
-    main one, which alone can take signals.
+    job. A program's own handler of SIGTERM stays. Nothing changes in another thread than the main
+    one, which alone can take signals.
 
-    An interrupt is also raised again if it came in a finalizer: Python can only ignore it there,
-    and Py4J, which tells the JVM of each object that is gone, has many.
+    An interrupt that comes in a finalizer is raised again: Python can only ignore it there, and
+    Py4J has many, which tell the JVM of objects that are gone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -309,20 +309,22 @@ def _refuse_undescribed(model: Any) -> None:
             issubclass(kind, keras.Sequential)
             and not _is_of_keras(constructor)
             and _is_of_keras(_definer(kind, "from_config"))
-            and _makes_layers(kind)
+            and not _is_empty_at_first(kind)
         ):
             raise ConfigurationError(
-                f"{kind.__name__} makes its layers in its constructor, and Keras would add them "
-                f"once more. Return keras.Sequential([...]) from a function, or give "
-                f"{kind.__name__} from_config()."
+                f"Keras builds {kind.__name__} again by its name alone, and adds its layers then. "
+                f"Its constructor makes layers, or needs more than a name. Return "
+                f"keras.Sequential([...]) from a function, or give {kind.__name__} from_config()."
             )
         if _is_of_keras(constructor) or (
             issubclass(description, constructor) and not _is_of_keras(description)
         ):
             continue
         try:
-            # Of models without one of their own it has the defaults, whatever was given.
-            config = {} if isinstance(layer, keras.Model) else layer.get_config()
+            # Of models without one of their own it has the defaults, whatever was given; layers
+            # of a Sequential model are added.
+            of_models = {"layers": None} if isinstance(layer, keras.Sequential) else {}
+            config = of_models if isinstance(layer, keras.Model) else layer.get_config()
         except NotImplementedError:
             # Keras refuses it in its own words.
             continue
@@ -335,12 +337,12 @@ def _refuse_undescribed(model: Any) -> None:
             )
 
 
-def _makes_layers(kind: Any) -> bool:
-    """Whether a Sequential class has layers without any being added; Keras gives it a name."""
+def _is_empty_at_first(kind: Any) -> bool:
+    """Whether a Sequential class can be built by a name alone, and then has no layers yet."""
     try:
-        return bool(kind(name="empty").layers)
-    except TypeError:
-        return True
+        return not kind(name="empty").layers
+    except (TypeError, ValueError):
+        return False
 
 
 def _definer(kind: type, name: str) -> type:

@@ -159,10 +159,22 @@ def test_a_sequential_model_that_makes_its_own_layers_is_refused():
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
 
-    with pytest.raises(ConfigurationError, match=r"Made makes its layers.*function"):
+    class Given(keras.Sequential):
+        def __init__(self, layers=None, name=None):
+            super().__init__(layers, name=name)
+
+    class Scaled(Given):
+        def __init__(self, layers=None, name=None, factor=1.0):
+            super().__init__(layers, name)
+            self.factor = factor
+
+    with pytest.raises(ConfigurationError, match=r"Made again by its name.*function"):
         model_to_bytes(Made())
-    passed = model_to_bytes(Passed([keras.Input((4,)), keras.layers.Dense(1)]))
-    assert len(model_from_bytes(passed, {"Passed": Passed}).layers) == 1
+    with pytest.raises(ConfigurationError, match=r"which factor Scaled was built"):
+        model_to_bytes(Scaled([keras.Input((4,)), keras.layers.Dense(1)]))
+    for kind in (Passed, Given):
+        archive = model_to_bytes(kind([keras.Input((4,)), keras.layers.Dense(1)]))
+        assert len(model_from_bytes(archive, {kind.__name__: kind}).layers) == 1
     assert len(model_from_bytes(model_to_bytes(Rebuilt()), {"Rebuilt": Rebuilt}).layers) == 1
 
 
