@@ -217,9 +217,15 @@ class Shards:
 
 
 def _differ(manifest: Mapping[str, Any], former: Mapping[str, Any]) -> bool:
-    """Tell whether images or the retention of versions have changed."""
-    now, before = (each.get("settings", {}).get("keep_versions") for each in (manifest, former))
-    return bool(manifest["sources"] != former.get("sources") or now != before)
+    """Tell whether images, pairs of them, or the settings of versions and pairs have changed."""
+
+    def compared(content: Mapping[str, Any]) -> tuple[Any, ...]:
+        settings = content["settings"]
+        names = ("keep_versions", "near_duplicates")
+        pairs = content.get("near_duplicates", [])
+        return content["sources"], pairs, *(settings.get(name) for name in names)
+
+    return compared(manifest) != compared(former)
 
 
 def copy_tiles(

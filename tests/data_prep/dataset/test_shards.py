@@ -199,6 +199,25 @@ def test_what_a_lost_picture_was_like_is_not_told_of_the_former_tiles(monkeypatc
     assert manifest["near_duplicates"] == [{"one": other, "other": third, "why": "w"}]
 
 
+def test_a_night_without_new_images_commits_what_it_learns_of_known_ones(monkeypatch, disk):
+    """The pairs were printed once and lost: nobody searches known fingerprints again."""
+    names = sorted(disk.head.entries)
+    pair = DuplicatePair(names[0], names[1], "seen")
+
+    def idle(**more):
+        night = next_night(disk, names)
+        assert not night.planned
+        night.pairs = [pair]
+        return publish(monkeypatch, disk, night, update=True, **more)
+
+    first = idle()
+    assert first["near_duplicates"] == [{"one": pair.one, "other": pair.other, "why": "seen"}]
+    assert (first["last_update"], idle()["last_update"]) == (1, 1)
+    # Folds and corrections take the pairs only if they join.
+    report = idle(near_duplicates="report")
+    assert (report["last_update"], report["settings"]["near_duplicates"]) == (2, "report")
+
+
 def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch, disk):
     """It was trained on again as soon as somebody saved the file again."""
     name = "class0/specimen00000/000005.tif"
