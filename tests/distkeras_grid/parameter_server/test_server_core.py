@@ -1282,6 +1282,19 @@ def test_a_center_that_would_overflow_skips_the_commit_where_nothing_is_to_stop(
     assert np.isfinite(core.center.vector).all()
 
 
+@pytest.mark.parametrize("last", [0.5, np.nan])
+def test_an_epoch_that_ends_with_a_dropped_window_has_its_snapshot(last):
+    _, core = judged("averaging", quorum=0.5, on_nonfinite="skip", epochs=2, snapshots_per_epoch=1)
+    first, second = started(core)
+    for sequence in range(ROWS):
+        send(core, first, sequence, 0.5, version=sequence)
+    # The rounds of this worker have closed without it.
+    for sequence in range(ROWS):
+        send(core, second, sequence, last)
+    (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 1.0)
+    np.testing.assert_array_equal(told.vector, np.full(SIZE, 0.5))
+
+
 def test_a_checkpoint_has_what_was_seen():
     """A server that goes on finds at once what its predecessor would have found."""
     spec, core = judged(outliers=Outliers(), workers=1)
