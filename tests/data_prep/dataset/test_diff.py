@@ -237,7 +237,8 @@ def test_what_was_set_by_hand_goes_with_the_picture_if_two_files_change_places()
         "a/0": NONE,
         "a/1": AS_DECIDED,
     }
-    assert (actions.to_tile, actions.moved) == ({}, {"a/0": "a/1", "a/1": "a/0"})
+    assert (actions.to_tile, actions.relabelled) == ({}, set())
+    assert actions.moved == {"a/0": "a/1", "a/1": "a/0"}
     assert update.annotations == {"a/0": Annotation("a"), "a/1": Annotation("b", "G")}
 
 
