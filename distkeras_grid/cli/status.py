@@ -19,8 +19,8 @@ DESCRIPTION = """\
 Show the state of an application of YARN; without ID list the newest 20 that submit has started and
 YARN remembers. HADOOP_CONF_DIR says which YARN. The exit code is 0 if the application waits, runs
 or has succeeded. If it has failed, the exit code is that of its program, or 5 if YARN does not know
-it. Of client mode YARN knows only that the driver has ended, and says SUCCEEDED: what counts is the
-exit code of submit. `distkeras-grid logs` shows what it wrote.
+it. In client mode YARN sees only that the driver has ended, and says SUCCEEDED even if its program
+has failed: the exit code of submit tells that. `distkeras-grid logs` shows what it wrote.
 """
 LISTED = 20
 HEAD = ("id", "state", "queue", "user", "containers", "MB", "started", "name")
